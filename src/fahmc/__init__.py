@@ -1,0 +1,1 @@
+"""Bayesian federated learning: one posterior when the rows sit with several owners and may not move."""

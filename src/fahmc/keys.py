@@ -1,0 +1,87 @@
+"""The key schedule: the only place that derives random keys.
+
+Every key is a function of indices, never of the order of calls, so the same seed gives the same draws on every engine,
+for any block length, chain batching, padding or order of replies:
+
+    shared momentum     (seed, chain, trajectory)
+    private momentum    (private seed, chain, trajectory, client)
+    gradient estimate   (private seed, chain, trajectory, client, leapfrog step, half)
+    acceptance          (seed, chain, trajectory)
+    initial position    (seed, chain)
+
+The trajectory's index counts momentum refreshments from the start of the run (the paper's t). The shared stream is
+rederived by every client, so no noise crosses the network. The private stream has a seed of its own, which a site may
+keep secret from the server; by default it is the common seed under another label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, UInt32
+
+from fahmc.types import ChainKeys, Key
+
+# Labels keep the streams of one seed apart.
+_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE = range(6)
+
+
+def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
+    """Hash a client's name to 64 bits, the same on every machine."""
+    return np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u4").astype(np.uint32)
+
+
+def chain_keys(seed: int, num_chains: int, private_seed: int | None = None) -> ChainKeys:
+    """Return the roots of all chains, with a leading chain axis."""
+    chains = np.arange(num_chains, dtype=np.uint32)
+
+    def roots(seed: int, label: int) -> Key:
+        root = jax.random.fold_in(_root(seed), label)
+        return jax.vmap(lambda chain: jax.random.fold_in(root, chain))(chains)
+
+    return ChainKeys(roots(seed, _SHARED), roots(seed if private_seed is None else private_seed, _PRIVATE))
+
+
+def initial_position(seed: int, chain: int) -> Key:
+    """Key for drawing the initial position of a chain."""
+    return _fold(_root(seed), _INITIAL, chain)
+
+
+def shared_momentum(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:
+    """Key of the momentum part that all clients have in common."""
+    return _fold(keys.shared, _MOMENTUM, trajectory)
+
+
+def private_momentum(keys: ChainKeys, trajectory: Int[Array, ""], identity: UInt32[Array, " word"]) -> Key:
+    """Key of the momentum part that belongs to one client."""
+    return _fold(keys.private, _MOMENTUM, trajectory, identity[0], identity[1])
+
+
+def gradient(keys: ChainKeys, trajectory: Int[Array, ""], identity: UInt32[Array, " word"]) -> Key:
+    """Key of all gradient estimates of one client in one trajectory; see `gradient_at`."""
+    return _fold(keys.private, _GRADIENT, trajectory, identity[0], identity[1])
+
+
+def gradient_at(key_gradient: Key, leapfrog_step: Int[Array, ""], half: int) -> Key:
+    """Key of xi_k (``half`` = 0) or xi_{k+1/2} (``half`` = 1)."""
+    return _fold(key_gradient, 2 * leapfrog_step + half)
+
+
+def acceptance(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:
+    """Key of the Metropolis decision."""
+    return _fold(keys.shared, _ACCEPTANCE, trajectory)
+
+
+def _root(seed: int) -> Key:
+    """Return the key of a seed of up to 64 bits, the same in single and in double precision."""
+    low, high = seed % 2**32, seed // 2**32
+    key = jax.random.key(np.uint32(low))
+    return _fold(key, np.uint32(high)) if high else key
+
+
+def _fold(key: Key, *indices) -> Key:
+    for index in indices:
+        key = jax.random.fold_in(key, index)
+    return key

@@ -1,0 +1,80 @@
+"""Pytrees of arrays: flattening draws, naming leaves, and a JSON skeleton so that files need no pickle."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import jax
+import numpy as np
+
+from fahmc.types import Position
+
+
+def leaf_names(tree: Any, root: str = "position") -> list[str]:
+    """Name the leaves by their path: ``{"a": {"b": x}}`` has ``a.b``; a bare array is called ``root``."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [jax.tree_util.keystr(path, simple=True, separator=".") or root for path, _ in paths]
+
+
+def unflatten_draws(flat: np.ndarray, template: Position) -> Position:
+    """Turn ``[..., dim]`` into a pytree of ``[..., *leaf shape]``, the inverse of flattening each position.
+
+    ``template`` gives structure and leaf shapes; it may hold arrays or ``jax.ShapeDtypeStruct``.
+    """
+    leaves, structure = jax.tree.flatten(template)
+    ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
+    parts = np.split(flat, ends[:-1], axis=-1)
+    return structure.unflatten(
+        part.reshape(*flat.shape[:-1], *leaf.shape) for part, leaf in zip(parts, leaves, strict=True)
+    )
+
+
+def flatten_draws(positions: Position, batch_ndim: int = 2) -> np.ndarray:
+    """Turn a pytree of ``[chain, draw, ...]`` into ``[chain, draw, dim]``."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
+    return np.concatenate([leaf.reshape(*leaf.shape[:batch_ndim], -1) for leaf in leaves], axis=-1)
+
+
+def skeleton(tree: Any) -> Any:
+    """Describe dicts, lists, tuples and NamedTuples as JSON, with the leaf's name in the place of each leaf.
+
+    Raises TypeError for what JSON cannot describe: other containers, and dicts whose keys are not strings.
+    """
+    names = iter(leaf_names(tree))
+
+    def describe(node: Any) -> Any:
+        if node is None:
+            return None
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) for key in node):
+                raise TypeError(f"a dict with the keys {list(node)}, which are not all strings")
+            # JAX walks a dict by its sorted keys, an OrderedDict by its own order.
+            ordered = list(node) if isinstance(node, OrderedDict) else sorted(node)
+            return {type(node).__name__: [[key, describe(node[key])] for key in ordered]}
+        if fields := getattr(node, "_fields", None):
+            return {"NamedTuple": [[field, describe(getattr(node, field))] for field in fields]}
+        if isinstance(node, list | tuple):
+            return {type(node).__name__: [describe(child) for child in node]}
+        if not jax.tree_util.all_leaves([node]):
+            raise TypeError(f"a {type(node).__name__}")
+        return next(names)
+
+    return describe(tree)
+
+
+def fill(description: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Rebuild the tree that `skeleton` described, with ``arrays`` as its leaves."""
+    if description is None:
+        return None
+    if isinstance(description, str):
+        return arrays[description]
+    ((kind, children),) = description.items()
+    if kind in ("list", "tuple"):
+        filled = [fill(child, arrays) for child in children]
+        return filled if kind == "list" else tuple(filled)
+    filled = {key: fill(child, arrays) for key, child in children}
+    if kind == "NamedTuple":
+        # The class itself cannot be stored; one with the same fields can be made.
+        return namedtuple("Position", filled)(**filled)
+    return OrderedDict(filled) if kind == "OrderedDict" else filled
