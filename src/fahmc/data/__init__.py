@@ -1,0 +1,1 @@
+"""Who holds what: federations, partitions for simulations, tables and the embedded trial."""

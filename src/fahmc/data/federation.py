@@ -1,0 +1,198 @@
+"""Who holds what: the clients' rows, sizes and weights, validated once.
+
+n = sum_c n_c rows lie with N clients. The weights w_c default to n_c / n, so that sum_c w_c f_c is the potential of the
+posterior given all rows; weights given by the user define the target sum_c w_c f_c instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from fahmc import tree
+from fahmc.errors import DataError
+from fahmc.types import Batch
+
+# Weights are shares that a person may have typed with a few digits.
+_WEIGHT_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The rows of every client. Build it with `Federation.from_clients`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> federation = Federation.from_clients({"north": {"x": np.ones((3, 2))}, "south": {"x": np.zeros((1, 2))}})
+    >>> federation
+    Federation(2 clients, 4 rows: north 3, south 1)
+    >>> federation.weights
+    array([0.75, 0.25])
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[Batch, ...]
+    weights: np.ndarray
+    row_weights: tuple[np.ndarray, ...]
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Batch] | Sequence[Batch],
+        weights: Mapping[str, float] | Sequence[float] | None = None,
+    ) -> Federation:
+        """Take clients as a dict by name, or as a list (then named ``client_0``, ``client_1`` …).
+
+        Parameters
+        ----------
+        clients
+            For each client a pytree of arrays with rows first, of one structure for all clients.
+        weights
+            w_c ≥ 0 with sum 1, by name or in the clients' order; by default n_c / n.
+        """
+        if not isinstance(clients, Mapping):
+            clients = {f"client_{index}": rows for index, rows in enumerate(clients)}
+        if not clients:
+            raise DataError("A federation needs at least one client; none was given.")
+        for name in clients:
+            if not isinstance(name, str) or not name:
+                raise DataError(f"A client's name must be a non-empty string, not {name!r}. Convert it with str().")
+        rows = tuple(_checked_rows(name, client_rows) for name, client_rows in clients.items())
+        names = tuple(clients)
+        _check_same_structure(names, rows)
+        sizes = np.array([_num_rows(client_rows) for client_rows in rows])
+        return cls(
+            names=names,
+            rows=rows,
+            weights=sizes / sizes.sum() if weights is None else _checked_weights(names, weights),
+            row_weights=tuple(np.ones(size) for size in sizes),
+        )
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return len(self.names)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """n_c for every client."""
+        return np.array([len(row_weights) for row_weights in self.row_weights])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all clients together, n."""
+        return int(self.sizes.sum())
+
+    def pooled(self) -> Federation:
+        """Put all rows into one client with the same target sum_c w_c f_c: what one machine would hold.
+
+        With weights other than n_c / n, a row of client c counts w_c n / n_c times.
+        """
+        counts = self.weights * self.num_rows / self.sizes
+        return Federation(
+            names=("pooled",),
+            rows=(jax.tree.map(lambda *leaves: np.concatenate(leaves), *self.rows),),
+            weights=np.ones(1),
+            row_weights=(np.concatenate([w * count for w, count in zip(self.row_weights, counts, strict=True)]),),
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {size}" for name, size in zip(self.names[:6], self.sizes, strict=False))
+        more = ", …" if self.num_clients > 6 else ""
+        return f"Federation({self.num_clients} clients, {self.num_rows} rows: {shown}{more})"
+
+
+def _num_rows(rows: Batch) -> int:
+    return len(jax.tree.leaves(rows)[0])
+
+
+def _checked_rows(name: str, rows: Batch) -> Batch:
+    """Convert one client's leaves to NumPy and refuse what no likelihood could use."""
+    leaf_names = tree.leaf_names(rows, root="rows")
+    if not leaf_names:
+        raise DataError(f"Client {name!r} holds no arrays; give it a pytree of arrays with rows first.")
+    rows = jax.tree.map(np.asarray, rows)
+    leaves = dict(zip(leaf_names, jax.tree.leaves(rows), strict=True))
+    for leaf_name, leaf in leaves.items():
+        if leaf.dtype.kind not in "fiub":
+            raise DataError(
+                f"Client {name!r}: {leaf_name} has dtype {leaf.dtype}; rows must be numbers. Encode text first."
+            )
+        if leaf.ndim == 0:
+            raise DataError(
+                f"Client {name!r}: {leaf_name} is a single number; arrays need a first axis, the rows. "
+                "Turn lists into NumPy arrays."
+            )
+    counts = {leaf_name: len(leaf) for leaf_name, leaf in leaves.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{leaf_name} has {count}" for leaf_name, count in counts.items())
+        raise DataError(f"Client {name!r}: row counts differ ({listed}); every array of a client needs the same rows.")
+    if 0 in counts.values():
+        raise DataError(f"Client {name!r} has 0 rows; every client needs at least 1. Drop it or merge it with another.")
+    for leaf_name, leaf in leaves.items():
+        _check_finite(name, leaf_name, leaf)
+    return rows
+
+
+def _check_finite(name: str, leaf_name: str, leaf: np.ndarray) -> None:
+    if leaf.dtype.kind != "f" or np.isfinite(leaf).all():
+        return
+    bad = np.argwhere(~np.isfinite(leaf))
+    row, *column = (int(index) for index in bad[0])
+    where = f"column {', '.join(map(str, column))} of {leaf_name}" if column else leaf_name
+    raise DataError(
+        f"Client {name!r}: {where} is {leaf[tuple(bad[0])]} in row {row} ({len(bad)} such values in {leaf_name}); "
+        "every value must be finite. Drop or impute these rows."
+    )
+
+
+def _check_same_structure(names: tuple[str, ...], rows: tuple[Batch, ...]) -> None:
+    """Refuse clients whose pytrees, trailing shapes or kinds of numbers differ from the first client's."""
+
+    def describe(client_rows: Batch) -> dict[str, str]:
+        kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean"}
+        leaves = zip(tree.leaf_names(client_rows, root="rows"), jax.tree.leaves(client_rows), strict=True)
+        return {
+            leaf_name: f"{kinds[leaf.dtype.kind]} [row{''.join(f', {size}' for size in leaf.shape[1:])}]"
+            for leaf_name, leaf in leaves
+        }
+
+    first = describe(rows[0])
+    for name, client_rows in zip(names[1:], rows[1:], strict=True):
+        other = describe(client_rows)
+        for leaf_name in [*first, *other]:
+            if first.get(leaf_name) != other.get(leaf_name):
+                raise DataError(
+                    f"Clients differ in structure: {leaf_name} is {first.get(leaf_name, 'absent')} at {names[0]!r} but "
+                    f"{other.get(leaf_name, 'absent')} at {name!r}. Every client needs the same arrays and columns."
+                )
+        if jax.tree.structure(client_rows) != jax.tree.structure(rows[0]):
+            raise DataError(
+                f"Clients differ in structure: {name!r} and {names[0]!r} hold different kinds of containers."
+            )
+
+
+def _checked_weights(names: tuple[str, ...], weights: Any) -> np.ndarray:
+    if isinstance(weights, Mapping):
+        if set(weights) != set(names):
+            unmatched = sorted(map(str, set(weights) ^ set(names)))
+            raise DataError(
+                f"Weights and clients do not match: {', '.join(unmatched)}. Give one weight for each client."
+            )
+        weights = [weights[name] for name in names]
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (len(names),):
+        raise DataError(
+            f"There are {len(names)} clients but weights of shape {values.shape}; give one weight a client."
+        )
+    for name, value in zip(names, values, strict=True):
+        if not value >= 0:
+            raise DataError(f"Client {name!r} has weight {value:g}; weights must be at least 0.")
+    if abs(values.sum() - 1) > _WEIGHT_TOLERANCE:
+        raise DataError(f"The weights sum to {values.sum():.6g}; they must sum to 1. Divide them by their sum.")
+    return values / values.sum()
