@@ -1,0 +1,1 @@
+"""What is sampled: models, the clients' potentials and estimators of their gradients."""
