@@ -1,0 +1,1 @@
+"""What one client does to one position in one round: pure functions."""

@@ -1,0 +1,94 @@
+"""The stochastic-gradient leapfrog (Algorithm 1).
+
+    θ_{k+1} = θ_k + η p_k − η²/2 g(θ_k, ξ_k)
+    p_{k+1} = p_k − η/2 ( g(θ_k, ξ_k) + g(θ_{k+1}, ξ_{k+1/2}) )
+
+A stochastic gradient is drawn twice a step, with independent ξ_k and ξ_{k+1/2}. When it is exact, or on the user's
+wish, g(θ_{k+1}, ξ_{k+1/2}) also serves as g(θ_{k+1}, ξ_{k+1}): one evaluation a step. With a mass matrix (see `mass`)
+p enters θ as F p, and g enters p as F′ g.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from fahmc.dynamics.mass import Mass
+from fahmc.types import Vector
+
+WHOLE, HALF = 0, 1
+"""Which of the two gradients of a step: at ξ_k or at ξ_{k+1/2}."""
+
+
+class TrajectoryGradient(Protocol):
+    """A client's gradient in one trajectory, its randomness named by step and half."""
+
+    def __call__(self, k: Int[Array, ""] | int, half: int, position: Vector, /) -> Vector:
+        """Return g(position, ξ_k) or g(position, ξ_{k+1/2})."""
+        ...
+
+
+class Phase(NamedTuple):
+    """A point of a trajectory. ``gradient`` is g(θ_k, ξ_{k−1/2}), kept for the next step where it may be reused."""
+
+    position: Vector
+    momentum: Vector
+    gradient: Vector
+
+
+def drift(position: Vector, momentum: Vector, gradient: Vector, step_size: Float[Array, ""], mass: Mass) -> Vector:
+    """θ + η F (p − η/2 F′ g)."""
+    return position + step_size * mass.velocity(momentum - step_size / 2 * mass.force(gradient))
+
+
+def start(
+    gradient_fn: TrajectoryGradient, position: Vector, momentum: Vector, k: Int[Array, ""] | int, reuse_gradient: bool
+) -> Phase:
+    """Begin at step k: only a reused gradient has to be there before the first step."""
+    gradient = gradient_fn(k, WHOLE, position) if reuse_gradient else jnp.zeros_like(position)
+    return Phase(position, momentum, gradient)
+
+
+def leapfrog_step(
+    gradient_fn: TrajectoryGradient,
+    phase: Phase,
+    leapfrog_step: Int[Array, ""],
+    step_size: Float[Array, ""],
+    *,
+    mass: Mass,
+    reuse_gradient: bool,
+) -> Phase:
+    """Take step k: one evaluation if the gradient is reused, otherwise two."""
+    position, momentum, kept = phase
+    gradient = kept if reuse_gradient else gradient_fn(leapfrog_step, WHOLE, position)
+    position = drift(position, momentum, gradient, step_size, mass)
+    end_gradient = gradient_fn(leapfrog_step, HALF, position)
+    momentum = momentum - step_size / 2 * mass.force(gradient + end_gradient)
+    return Phase(position, momentum, end_gradient)
+
+
+def trajectory_end(
+    gradient_fn: TrajectoryGradient,
+    position: Vector,
+    momentum: Vector,
+    step_size: Float[Array, ""],
+    *,
+    num_leapfrog_steps: int,
+    mass: Mass,
+    reuse_gradient: bool,
+) -> Vector:
+    """Return θ_K. p_K is not asked for, so step K − 1 is a drift alone and spares its second gradient.
+
+    Costs K evaluations with a reused gradient, otherwise 2 K − 1 (one at K = 1: Langevin).
+    """
+
+    def step(phase: Phase, k: Int[Array, ""]):
+        return leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=reuse_gradient), None
+
+    last = num_leapfrog_steps - 1
+    phase, _ = lax.scan(step, start(gradient_fn, position, momentum, 0, reuse_gradient), jnp.arange(last))
+    gradient = phase.gradient if reuse_gradient else gradient_fn(last, WHOLE, phase.position)
+    return drift(phase.position, phase.momentum, gradient, step_size, mass)

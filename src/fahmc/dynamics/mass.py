@@ -1,0 +1,87 @@
+"""The mass matrix Σ, with standard normal momentum.
+
+The joint law is exp(−f(θ) − ½ p′Σ⁻¹p). With F F′ = Σ⁻¹ and the momentum divided by Σ^½ this is
+
+    p ~ N(0, I),     dθ/dt = F p,     dp/dt = −F′ ∇f(θ),
+
+so momenta are drawn standard normal whatever Σ, as Algorithms 2 and 3 do, and Σ_c w_c p_c stays standard normal.
+Equation (1) of the paper prints Σ^½ in the second line. Read with p ~ N(0, Σ) that flow is θ″ = −∇f: the mass would
+have no effect. The form above is the one whose flow depends on Σ and leaves the joint law invariant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fahmc.errors import SettingsError
+from fahmc.types import Position, Vector
+
+
+class Mass(NamedTuple):
+    """A factor F of Σ⁻¹: nothing for the identity, a vector for a diagonal, a lower triangle for a dense Σ⁻¹."""
+
+    factor: Any = None
+
+    def speed(self, dimension: int) -> float:
+        """Return (E|F p|²)^½ = (tr Σ⁻¹)^½."""
+        return float(dimension**0.5 if self.factor is None else jnp.linalg.norm(self.factor))
+
+    def velocity(self, momentum: Vector) -> Vector:
+        """Return F p."""
+        if self.factor is None:
+            return momentum
+        return self.factor * momentum if self.factor.ndim == 1 else self.factor @ momentum
+
+    def force(self, gradient: Vector) -> Vector:
+        """Return F′ g."""
+        if self.factor is None:
+            return gradient
+        return self.factor * gradient if self.factor.ndim == 1 else self.factor.T @ gradient
+
+
+def build_mass(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -> Mass:
+    """Factor Σ⁻¹, given as nothing, a vector, a matrix, or a pytree like the position (its diagonal).
+
+    Σ⁻¹ plays the role of the posterior covariance; vectors and matrices follow the order of the flattened position,
+    whose structure and shapes ``template`` has.
+    """
+    if inverse_mass_matrix is None:
+        return Mass()
+    dimension = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
+    values = _as_array(inverse_mass_matrix, template)
+    if values is None or values.shape not in [(dimension,), (dimension, dimension)]:
+        shape = "another structure" if values is None else f"shape {values.shape}"
+        raise SettingsError(
+            f"inverse_mass_matrix has {shape}; as a position has {dimension} numbers, give {dimension} variances, a "
+            f"{dimension} x {dimension} matrix, or variances in the position's own structure."
+        )
+    if values.ndim == 1:
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise SettingsError("inverse_mass_matrix has entries that are not positive; a variance is needed for each.")
+        return Mass(jnp.asarray(np.sqrt(values), dtype))
+    if not np.allclose(values, values.T):
+        raise SettingsError("inverse_mass_matrix is not symmetric; give a covariance matrix.")
+    try:
+        return Mass(jnp.asarray(np.linalg.cholesky(values), dtype))
+    except np.linalg.LinAlgError:
+        raise SettingsError("inverse_mass_matrix is not positive definite; give a covariance matrix.") from None
+
+
+def _as_array(inverse_mass_matrix: Any, template: Position) -> np.ndarray | None:
+    """Flatten what has the position's structure to a diagonal; take anything else as an array, if it is one."""
+
+    def shapes(tree: Any) -> list[tuple[int, ...]]:
+        return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+    try:
+        same = jax.tree.structure(inverse_mass_matrix) == jax.tree.structure(template)
+        if same and shapes(inverse_mass_matrix) == [leaf.shape for leaf in jax.tree.leaves(template)]:
+            leaves = jax.tree.leaves(inverse_mass_matrix)
+            return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
+        return np.asarray(inverse_mass_matrix, np.float64)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,81 @@
+"""Step sizes as functions of the trajectory's index t. Any function of t that JAX can trace will do as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from fahmc.errors import SettingsError
+from fahmc.types import Schedule
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Proposition 4.5: a first stage of ``first_stage`` trajectories at ``step_size``, each next twice as long at η/√2.
+
+    `fahmc.theory.stage_schedule` computes both numbers from the constants of the problem.
+
+    Examples
+    --------
+    >>> schedule = Stages(step_size=0.1, first_stage=10)
+    >>> [round(float(schedule(t)), 4) for t in (0, 9, 10, 29, 30)]
+    [0.1, 0.1, 0.0707, 0.0707, 0.05]
+    """
+
+    step_size: float
+    first_stage: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "step_size", checked_step_size(self.step_size))
+        if not isinstance(self.first_stage, int | np.integer) or self.first_stage < 1:
+            raise SettingsError(f"first_stage is {self.first_stage}; a stage needs at least 1 trajectory.")
+
+    def __call__(self, trajectory: Int[Array, ""] | int, /) -> Float[Array, ""] | float:
+        """Return η(t)."""
+        # Stage s covers t_1 (2^s − 1) ≤ t < t_1 (2^(s+1) − 1), so s is the place of the highest bit of t div t_1 + 1.
+        if isinstance(trajectory, int):  # as the theory counts, outside of JAX
+            return self.step_size / 2 ** (((trajectory // self.first_stage + 1).bit_length() - 1) / 2)
+        stage = 31 - lax.clz(jnp.asarray(trajectory, jnp.int32) // self.first_stage + 1)
+        return self.step_size / 2 ** (jnp.asarray(stage, float) / 2)
+
+    def end_of_stage(self, num_stages: int) -> int:
+        """Return how many trajectories the first stages take together."""
+        return self.first_stage * (2**num_stages - 1)
+
+
+def as_schedule(step_size: float | Schedule) -> Schedule:
+    """Make a constant schedule of a number; leave a function as it is."""
+    if callable(step_size):
+        return step_size
+    return lambda trajectory: step_size
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Try a schedule the way a run will call it, so that a mistake in it is a sentence before anything is compiled."""
+    try:
+        shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
+        first = float(schedule(jnp.int32(0)))
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise SettingsError(
+            f"step_size, as a function of t, failed: {type(error).__name__}: {reason} JAX traces it: use jax.numpy "
+            "instead of numpy or math, and jnp.where instead of if."
+        ) from error
+    if shape != () or not 0 < first < float("inf"):
+        raise SettingsError(f"step_size(0) is {first} of shape {shape}; it must be one positive number for every t.")
+
+
+def checked_step_size(step_size: Any) -> float | Schedule:
+    """Return a function of t as it is and a positive number, of whatever library, as a float; refuse the rest."""
+    if callable(step_size):
+        return step_size
+    is_number = np.ndim(step_size) == 0 and np.asarray(step_size).dtype.kind in "fiu"
+    if not is_number or not 0 < float(step_size) < float("inf"):
+        raise SettingsError(f"step_size is {step_size!r}; it must be a positive number or a function of t.")
+    return float(step_size)
