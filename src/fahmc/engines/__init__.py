@@ -1,0 +1,5 @@
+"""Who runs the clients and averages them."""
+
+from fahmc.engines.in_process import InProcess
+
+__all__ = ["InProcess"]
