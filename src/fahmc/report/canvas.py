@@ -1,0 +1,83 @@
+"""What all figures share: panels, titles, legends, colours.
+
+Figures are made without pyplot, so no backend is chosen and no global setting of the caller's is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, told apart with any common colour blindness."""
+LINE_STYLES = ("-", "--", ":", "-.")
+"""Repeat the distinction where a page is printed in grey."""
+MARKERS = ("o", "D", "s", "^")
+
+# Inches kept free above the panels, for the title and under it the legend; matplotlib's own layout lets them overlap.
+_TITLE_HEIGHT, _LEGEND_HEIGHT = 0.4, 0.3
+
+
+def panels(
+    num_panels: int,
+    title: str,
+    *,
+    num_columns: int,
+    panel: tuple[float, float],
+    has_legend: bool,
+    height_ratios: Sequence[float] | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with ``num_panels`` axes of ``panel`` inches each, filled row by row.
+
+    ``has_legend`` keeps room for `legend_below_title`.
+    """
+    from matplotlib.figure import Figure
+
+    num_columns = min(num_columns, num_panels)
+    num_rows = -(-num_panels // num_columns)
+    head = _TITLE_HEIGHT + _LEGEND_HEIGHT * has_legend
+    height = panel[1] * num_rows + head
+    figure = Figure(figsize=(max(4.5, panel[0] * num_columns), height), dpi=110)
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - head / height))
+    grid = figure.subplots(num_rows, num_columns, squeeze=False, height_ratios=height_ratios)
+    axes = list(grid.flat)
+    for spare in axes[num_panels:]:
+        spare.remove()
+    figure.suptitle(title, y=1 - 0.1 / height, va="top", fontsize=12, fontweight="bold")
+    return figure, axes[:num_panels]
+
+
+def dress(axis: Axes, title: str | None = None) -> None:
+    """Give an axis the common look."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=9)
+    if title is not None:
+        axis.set_title(title, fontsize=10)
+
+
+def legend_below_title(figure: Figure, axis: Axes, *, max_entries: int = 8) -> None:
+    """Put one legend for all panels between title and panels; entries past ``max_entries`` are left to the eye."""
+    handles, labels = axis.get_legend_handles_labels()
+    if len(handles) > 1:
+        legend = figure.legend(
+            handles[:max_entries],
+            labels[:max_entries],
+            loc="upper center",
+            bbox_to_anchor=(0.5, 1 - _TITLE_HEIGHT / figure.get_figheight()),
+            borderaxespad=0,
+            ncols=max_entries,
+            fontsize=9,
+            frameon=False,
+        )
+        for line in legend.get_lines():
+            line.set_linewidth(max(line.get_linewidth(), 2.0))
+            line.set_alpha(1.0)
+
+
+def with_remark(title: str, remark: str) -> str:
+    """Return the title, and the remark in brackets if there is one."""
+    return f"{title} ({remark})" if remark else title

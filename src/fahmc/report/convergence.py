@@ -1,0 +1,204 @@
+"""Whether the chains agree, and how precise their averages are.
+
+The estimators are ArviZ's. Everything here takes a `Draws`, a pytree of arrays [chain, draw, ...] or one such array,
+and answers with a dictionary: variable name -> array of the variable's shape.
+
+R-hat compares the variance between chains with the variance within them. It sees chains that have not yet met; it
+cannot see a bias that they share, such as that of a sampler without accept/reject step (`difference_in_mcse` against a
+reference run can).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from fahmc.errors import DataError, SettingsError
+from fahmc.tree import leaf_names
+
+if TYPE_CHECKING:
+    from fahmc.draws import Draws
+
+# Those of ArviZ's methods that need no further argument.
+_METHODS = {
+    "rhat": ("rank", "split", "folded", "z_scale", "identity"),
+    "ess": ("bulk", "tail", "mean", "sd", "median"),
+    "mcse": ("mean", "sd", "median"),
+}
+
+# ArviZ splits each chain in two and needs a variance of each half.
+_MIN_DRAWS = 4
+
+
+def r_hat(draws: Draws | Any, *, method: str = "rank") -> dict[str, np.ndarray]:
+    """Return R-hat per parameter; NaN for a constant parameter, a single chain, or fewer than 4 draws.
+
+    Parameters
+    ----------
+    draws : Draws or pytree of arrays [chain, draw, ...]
+        What to judge.
+    method : str
+        ArviZ's: ``"rank"`` (the larger of the rank-normalised split and folded-split R-hat; Vehtari et al. 2021),
+        ``"split"`` (Gelman et al.), ``"folded"``, ``"z_scale"`` or ``"identity"``.
+    """
+    return _diagnose("rhat", draws, min_chains=2, method=method)
+
+
+def ess(draws: Draws | Any, *, method: str = "bulk") -> dict[str, np.ndarray]:
+    """Return the effective sample size per parameter, all chains together.
+
+    Parameters
+    ----------
+    draws : Draws or pytree of arrays [chain, draw, ...]
+        What to judge.
+    method : str
+        ArviZ's: ``"bulk"`` for averages, ``"tail"`` for the ends of intervals, ``"mean"``, ``"sd"``, ``"median"``.
+    """
+    return _diagnose("ess", draws, min_chains=1, method=method)
+
+
+def mcse(draws: Draws | Any, *, method: str = "mean") -> dict[str, np.ndarray]:
+    """Return the Monte Carlo standard error per parameter, of its ``"mean"``, ``"sd"`` or ``"median"``."""
+    return _diagnose("mcse", draws, min_chains=1, method=method)
+
+
+def max_r_hat(draws: Draws | Any, *, method: str = "rank") -> float:
+    """Return the largest R-hat of all scalar parameters; NaN if any of them has none."""
+    values = r_hat(draws, method=method).values()
+    # np.max lets a NaN through, as it should: a parameter without R-hat must not hide behind the others.
+    return float(np.max(np.concatenate([np.ravel(value) for value in values])))
+
+
+def difference_in_mcse(a: Draws | Any, b: Draws | Any) -> dict[str, np.ndarray]:
+    """Return the difference of the means of two runs in units of its Monte Carlo standard error.
+
+    z = (mean_a − mean_b) / √(MCSE_a² + MCSE_b²)
+
+    Two runs of the same law give about standard normal values; over m parameters a maximum above
+    Φ⁻¹(1 − α / 2m) has probability at most α. Where both runs are constant, z is 0 if they agree and else infinite.
+
+    Parameters
+    ----------
+    a, b : Draws or pytree of arrays [chain, draw, ...]
+        Two independent runs with the same parameters; numbers of chains and draws may differ.
+    """
+    first, second = named_arrays(a), named_arrays(b)
+    if {k: v.shape[2:] for k, v in first.items()} != {k: v.shape[2:] for k, v in second.items()}:
+        raise DataError(
+            f"The runs have different parameters: {_shapes(first)} and {_shapes(second)}. Compare runs of one model."
+        )
+    error_a, error_b = mcse(first), mcse(second)
+    scores = {}
+    for name in first:
+        difference = np.asarray(first[name].mean(axis=(0, 1)) - second[name].mean(axis=(0, 1)))
+        error = np.hypot(error_a[name], error_b[name])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores[name] = np.where((difference == 0) & (error == 0), 0.0, difference / error)
+    return scores
+
+
+def relative_drift(draws: Draws) -> float:
+    """Return how far clients stray before they are averaged, as a share of the posterior's width √tr Cov(θ).
+
+    With common momentum this distance is what biases federated averaging. NaN where the draws have no width.
+    """
+    drift = np.sqrt(np.mean(np.square(draws.stats["client_drift"], dtype=np.float64)))
+    width = np.sqrt(sum(np.var(values, axis=(0, 1), dtype=np.float64).sum() for values in draws.named().values()))
+    return float(drift / width) if width > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class RHatBelow:
+    """Stop when every scalar parameter's R-hat is below a threshold.
+
+    This is the stopping rule that follows Theorem 4.1 of the FA-HMC paper (there with Gelman et al.'s R-hat:
+    ``method="split"``); the default threshold is Vehtari et al.'s (2021). A parameter without R-hat (constant
+    so far, or not finite) counts as not converged.
+
+    Parameters
+    ----------
+    threshold : float
+        Above 1.
+    every : int
+        Draws per chain between two checks, at least 4. Looking often makes an early stop by luck more likely.
+    method : str
+        As in `r_hat`.
+    """
+
+    threshold: float = 1.01
+    every: int = 100
+    method: str = "rank"
+
+    def __post_init__(self):
+        # "not >" instead of "<=": NaN is refused too.
+        if not self.threshold > 1 or not np.isfinite(self.threshold):
+            raise SettingsError(f"threshold is {self.threshold}; R-hat tends to 1 from above, so give e.g. 1.01.")
+        if isinstance(self.every, bool) or int(self.every) != self.every or self.every < _MIN_DRAWS:
+            raise SettingsError(
+                f"every is {self.every}; it must be a whole number of draws, at least {_MIN_DRAWS}, since R-hat halves "
+                "each chain."
+            )
+        _check_method("rhat", self.method)
+
+    def __call__(self, positions: Any) -> bool:
+        """Say whether sampling may stop, given all positions kept so far [chain, draw, ...]."""
+        arrays = named_arrays(positions)
+        num_chains = next(iter(arrays.values())).shape[0]
+        if num_chains < 2:
+            raise SettingsError(
+                "RHatBelow compares chains, and there is only 1; set num_chains to 2 or more (4 is usual)."
+            )
+        return max_r_hat(arrays, method=self.method) < self.threshold
+
+
+def named_arrays(draws: Draws | Any) -> dict[str, np.ndarray]:
+    """Return the variables by name as float64 arrays [chain, draw, ...], checked."""
+    if hasattr(draws, "named"):
+        flat = draws.named()
+    else:
+        flat = dict(zip(leaf_names(draws), jax.tree.leaves(draws), strict=True))
+    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in flat.items()}
+    if sum(array.size for array in arrays.values()) == 0:
+        raise DataError("There are no draws; give at least one parameter with one chain and one draw.")
+    if any(array.ndim < 2 for array in arrays.values()) or len({array.shape[:2] for array in arrays.values()}) != 1:
+        raise DataError(
+            f"Every array must be [chain, draw, ...] with the same chains and draws; got {_shapes(arrays)}."
+        )
+    return arrays
+
+
+def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str) -> dict[str, np.ndarray]:
+    """Apply one of ArviZ's diagnostics to every variable."""
+    _check_method(function, method)
+    arrays = named_arrays(draws)
+    num_chains, num_draws = next(iter(arrays.values())).shape[:2]
+    # ArviZ answers NaN here too, but logs a warning for each scalar.
+    if num_chains < min_chains or num_draws < _MIN_DRAWS:
+        return {name: np.full(array.shape[2:], np.nan) for name, array in arrays.items()}
+
+    import arviz
+    import xarray
+
+    # Built here because ArviZ's own conversion warns when chains outnumber draws, which an early check may well have.
+    dataset = xarray.Dataset(
+        {
+            name: (("chain", "draw", *(f"{name}_{axis}" for axis in range(array.ndim - 2))), array)
+            for name, array in arrays.items()
+        }
+    )
+    # A constant parameter divides 0 by 0; its NaN is the answer.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        answer = getattr(arviz, function)(dataset, method=method)
+    return {name: np.asarray(answer[name].values, dtype=np.float64) for name in arrays}
+
+
+def _check_method(function: str, method: str) -> None:
+    if method not in _METHODS[function]:
+        raise SettingsError(f"{function} has no method {method!r}; choose one of {', '.join(_METHODS[function])}.")
+
+
+def _shapes(arrays: dict[str, np.ndarray]) -> str:
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())

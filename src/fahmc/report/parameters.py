@@ -1,0 +1,132 @@
+"""Scalar parameters by their human names, and the table of numbers about each."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from fahmc.errors import DataError, SettingsError
+from fahmc.report import convergence
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray
+
+    from fahmc.draws import Draws
+
+MAX_SHOWN = 16
+"""How many parameters a figure shows unless they are named."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Scalar parameters side by side, e.g. ``intercept`` and ``coefficients[age]``."""
+
+    names: tuple[str, ...]
+    values: Float[np.ndarray, "chain draw parameter"]
+
+    @classmethod
+    def from_draws(cls, draws: Draws) -> Parameters:
+        """Take the variables of ``draws.to_arviz().posterior`` apart; their coordinates give the names."""
+        names, columns = [], []
+        for variable in cast(Any, draws.to_arviz()).posterior.data_vars.values():
+            values = variable.transpose("chain", "draw", ...).values
+            names += _scalar_names(variable)
+            columns.append(values.reshape(*values.shape[:2], -1).astype(np.float64))
+        if not names:
+            raise DataError("These draws have no parameters; there is nothing to report.")
+        return cls(tuple(names), np.concatenate(columns, axis=-1))
+
+    def __getitem__(self, name: str) -> Float[np.ndarray, "chain draw"]:
+        return self.values[..., self.names.index(name)]
+
+    def r_hat(self) -> Float[np.ndarray, " parameter"]:
+        """Return the rank-normalised R-hat of each."""
+        return convergence.r_hat(self.values)["position"]
+
+    def find(self, names: str | Sequence[str]) -> list[str]:
+        """Return the scalar names that are meant: each of ``names`` is one, or a variable, for all its entries."""
+        found = []
+        for name in [names] if isinstance(names, str) else names:
+            matches = [own for own in self.names if own == name or own.startswith(f"{name}[")]
+            if not matches:
+                close = difflib.get_close_matches(name, self.names, n=1, cutoff=0.3) or self.names[:1]
+                raise SettingsError(
+                    f"There is no parameter {name!r} among the {len(self.names)} here; did you mean {close[0]!r}?"
+                )
+            found += [match for match in matches if match not in found]
+        return found
+
+    def choose(self, names: str | Sequence[str] | None, first: Sequence[str] = ()) -> tuple[list[str], str]:
+        """Return what a figure shows, and a remark for its title.
+
+        Without ``names`` these are all parameters, or if they are many ``first`` and then those with the worst R-hat.
+        """
+        if names is not None:
+            return self.find(names), ""
+        if len(self.names) <= MAX_SHOWN:
+            return list(self.names), ""
+        # A parameter without R-hat is constant or not finite: worse than any that has one.
+        badness = np.nan_to_num(self.r_hat(), nan=np.inf)
+        others = [self.names[i] for i in np.argsort(-badness, kind="stable") if self.names[i] not in first]
+        worst = set(others[: max(0, MAX_SHOWN - len(first))])
+        remark = f"{len(first) + len(worst)} of {len(self.names)} parameters, those with the worst R-hat"
+        return [*first, *(name for name in self.names if name in worst)], remark
+
+
+def parameter_table(draws: Draws, *, reference: Draws | None = None) -> pd.DataFrame:
+    """Return one row per scalar parameter: posterior, precision, and how it compares with a reference run.
+
+    Parameters
+    ----------
+    draws : Draws
+        The run.
+    reference : Draws, optional
+        Another run of the same model, e.g. on the pooled rows.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``draws.summary()``; with a reference also its columns, called ``reference_mean`` and so on, ``difference_mcse``
+        (as in `difference_in_mcse`) and ``difference_sd`` (difference of the means over the reference's standard
+        deviation).
+    """
+    own, table = Parameters.from_draws(draws), _summary(draws)
+    if reference is None:
+        return table
+    other, other_table = Parameters.from_draws(reference), _summary(reference)
+    if set(other.names) != set(own.names):
+        differing = sorted(set(other.names) ^ set(own.names))
+        raise DataError(f"Only one of the two runs has the parameter {differing[0]!r}; compare runs of one model.")
+    # Matched by name: the two runs may list their variables in different orders.
+    places = [other.names.index(name) for name in own.names]
+    table = table.join(other_table.add_prefix("reference_"))
+    scores = convergence.difference_in_mcse(own.values, other.values[..., places])["position"]
+    shifts = table["mean"] - table["reference_mean"]
+    return table.assign(difference_mcse=scores, difference_sd=shifts / table["reference_sd"])
+
+
+def _summary(draws: Draws) -> pd.DataFrame:
+    """Return ``draws.summary()`` under this module's names, which are unique."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a constant parameter's R-hat
+        table = draws.summary()
+    table.index = list(Parameters.from_draws(draws).names)
+    table.index.name = "parameter"
+    return table
+
+
+def _scalar_names(variable: xarray.DataArray) -> list[str]:
+    """Return ``name[label, label]`` for each entry of a variable, or ``name`` for a scalar one."""
+    dims = [dim for dim in variable.dims if dim not in ("chain", "draw")]
+    if not dims:
+        return [str(variable.name)]
+    labels = [[str(label) for label in variable[dim].values] for dim in dims]
+    # Labels that repeat would make two parameters one; places do not repeat.
+    labels = [axis if len(set(axis)) == len(axis) else [str(i) for i in range(len(axis))] for axis in labels]
+    return [f"{variable.name}[{', '.join(entry)}]" for entry in itertools.product(*labels)]

@@ -1,0 +1,267 @@
+"""Figures: traces, marginals, intervals, client drift, calibration.
+
+Each function returns a `matplotlib.figure.Figure` that belongs to no backend: save it with ``figure.savefig(path)``;
+a notebook shows it as the last expression of a cell. Parameters are named as in the summary, e.g.
+``"coefficients[age]"``; a variable's name stands for all its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fahmc.errors import DataError, SettingsError
+from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, legend_below_title, panels, with_remark
+from fahmc.report.convergence import max_r_hat, relative_drift
+from fahmc.report.parameters import Parameters
+from fahmc.report.predictive import expected_calibration_error, reliability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fahmc.draws import Draws
+
+# Points per line above which a trace is thinned for drawing: more than the pixels of any panel.
+_MAX_POINTS = 4000
+_MAX_CLIENTS = 30
+
+
+def plot_trace(draws: Draws, names: str | Sequence[str] | None = None, *, title: str | None = None) -> Figure:
+    """Draw each chain's path, one panel per parameter.
+
+    Chains that have met overlap and show no trend.
+
+    Parameters
+    ----------
+    draws : Draws
+        The run.
+    names : str or sequence of str, optional
+        What to show; default: all, or if there are more than 16 those with the worst R-hat.
+    title : str, optional
+        Replaces the default title.
+    """
+    parameters = Parameters.from_draws(draws)
+    chosen, remark = parameters.choose(names)
+    figure, axes = panels(
+        len(chosen),
+        title or with_remark("Traces", remark),
+        num_columns=2,
+        panel=(5.2, 1.7),
+        has_legend=draws.num_chains > 1,
+    )
+    rounds = _rounds(draws)
+    every = -(-len(rounds) // _MAX_POINTS)
+    for axis, name in zip(axes, chosen, strict=True):
+        for chain, path in enumerate(parameters[name]):
+            colour = COLOURS[chain % len(COLOURS)]
+            axis.plot(rounds[::every], path[::every], color=colour, lw=0.6, alpha=0.75, label=f"chain {chain + 1}")
+        r_hat = max_r_hat(parameters[name])
+        dress(axis, name if np.isnan(r_hat) else f"{name}   (R-hat {r_hat:.3f})")
+        axis.margins(x=0.01)
+    for axis in axes[-2:]:
+        axis.set_xlabel("round" if every == 1 else f"round (1 draw in {every} shown)", fontsize=9)
+    legend_below_title(figure, axes[0], max_entries=8)
+    return figure
+
+
+def plot_marginals(
+    runs: Mapping[str, Draws], names: str | Sequence[str] | None = None, *, title: str | None = None
+) -> Figure:
+    """Lay the marginal densities of several runs over each other, one panel per parameter.
+
+    Parameters
+    ----------
+    runs : mapping of str to Draws
+        The runs by label, e.g. ``{"federated": draws, "pooled": pooled}``. The first one chooses the parameters.
+    names, title
+        As in `plot_trace`.
+    """
+    import arviz
+
+    parameters, chosen, remark = _common(runs, names)
+    figure, axes = panels(
+        len(chosen),
+        title or with_remark("Marginal posteriors", remark),
+        num_columns=3,
+        panel=(3.5, 2.1),
+        has_legend=len(runs) > 1,
+    )
+    for axis, name in zip(axes, chosen, strict=True):
+        for index, (label, own) in enumerate(parameters.items()):
+            colour, style = COLOURS[index % len(COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
+            values = own[name].ravel()
+            if np.ptp(values) == 0:
+                axis.axvline(values[0], lw=1.8, color=colour, ls=style, label=label)  # a constant has no density
+                continue
+            grid, density = arviz.kde(values)[:2]
+            axis.plot(grid, density, lw=1.8, color=colour, ls=style, label=label)
+            if index == 0:
+                axis.fill_between(grid, density, color=colour, alpha=0.12, lw=0)
+        dress(axis, name)
+        axis.set_ylim(bottom=0)
+        axis.set_yticks([])
+        axis.set_ylabel("density", fontsize=9)
+        axis.locator_params(axis="x", nbins=5)
+    legend_below_title(figure, axes[0])
+    return figure
+
+
+def plot_forest(
+    runs: Mapping[str, Draws],
+    names: str | Sequence[str] | None = None,
+    *,
+    interval: float = 0.95,
+    title: str | None = None,
+) -> Figure:
+    """Draw the intervals of several runs next to each other, one row per parameter.
+
+    A thin line is the equal-tailed interval, the thick part its middle half (50 %), the dot the median.
+
+    Parameters
+    ----------
+    runs, names, title
+        As in `plot_marginals`.
+    interval : float
+        Mass of the interval, between 0.5 and 1.
+    """
+    if not 0.5 < interval < 1:
+        raise SettingsError(f"interval is {interval}; it must lie between 0.5 and 1, e.g. 0.95.")
+    parameters, chosen, remark = _common(runs, names)
+    height = 1.3 + len(chosen) * (0.2 + 0.17 * len(runs))
+    figure, (axis,) = panels(
+        1,
+        title or with_remark(f"Medians, 50 % and {100 * interval:g} % intervals", remark),
+        num_columns=1,
+        panel=(8, height),
+        has_legend=len(runs) > 1,
+    )
+    probabilities = [(1 - interval) / 2, 0.25, 0.5, 0.75, (1 + interval) / 2]
+    # The runs of one parameter share 60 % of its row, in the order of the legend from the top.
+    offsets = np.linspace(-0.3, 0.3, len(runs) + 2)[1:-1] if len(runs) > 1 else np.zeros(1)
+    for index, (label, own) in enumerate(parameters.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        rows = np.arange(len(chosen)) + offsets[index]
+        lower, quarter, median, three_quarters, upper = np.quantile(
+            [own[name].ravel() for name in chosen], probabilities, axis=1
+        )
+        axis.hlines(rows, lower, upper, color=colour, lw=1.5)
+        axis.hlines(rows, quarter, three_quarters, color=colour, lw=4)
+        axis.plot(median, rows, MARKERS[index % len(MARKERS)], color=colour, mec="white", mew=0.8, ms=6, label=label)
+    axis.axvline(0, color="0.6", lw=0.8, zorder=0)
+    axis.set_yticks(range(len(chosen)), chosen)
+    axis.set_ylim(len(chosen) - 0.5, -0.5)
+    dress(axis)
+    axis.set_xlabel("parameter value", fontsize=9)
+    legend_below_title(figure, axis)
+    return figure
+
+
+def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
+    """Draw how far the clients stray from their average before it is taken.
+
+    Left, per client, the root mean square over rounds of ‖θ_c − θ̄‖ (bar: all chains; dots: each). Right, the weighted
+    root mean square over clients, at every kept draw. The title sets it against the posterior's width √tr Cov(θ): the
+    bias of local steps comes from this distance.
+
+    Parameters
+    ----------
+    draws : Draws
+        The run.
+    title : str, optional
+        Replaces the default title.
+    """
+    drift = np.asarray(draws.client_drift, dtype=np.float64)
+    total = np.sqrt(np.mean(drift**2, axis=0))
+    shown = np.arange(len(total)) if len(total) <= _MAX_CLIENTS else np.sort(np.argsort(-total)[:_MAX_CLIENTS])
+    which = "per client" if len(shown) == len(total) else f"{len(shown)} largest of {len(total)} clients"
+    figure, axes = panels(
+        2, title or _drift_title(draws), num_columns=2, panel=(5, max(3.2, 1.2 + 0.26 * len(shown))), has_legend=False
+    )
+    axes[0].barh(range(len(shown)), total[shown], color=COLOURS[5], height=0.65)
+    for chain in drift:
+        axes[0].plot(chain[shown], range(len(shown)), "o", color="0.15", ms=4, alpha=0.7)
+    axes[0].set_yticks(range(len(shown)), [draws.client_names[i] for i in shown])
+    axes[0].invert_yaxis()
+    axes[0].set_xlim(left=0)
+    axes[0].set_xlabel("RMS distance from the average", fontsize=9)
+    dress(axes[0], f"{which} (bar: all chains, dots: each chain)")
+    rounds = _rounds(draws)
+    every = -(-len(rounds) // _MAX_POINTS)
+    for chain, path in enumerate(np.asarray(draws.stats["client_drift"])):
+        axes[1].plot(rounds[::every], path[::every], color=COLOURS[chain % len(COLOURS)], lw=0.6, alpha=0.75)
+    axes[1].set_ylim(bottom=0)
+    axes[1].set_xlabel("round", fontsize=9)
+    axes[1].set_ylabel("weighted RMS over clients", fontsize=9)
+    dress(axes[1], "over the run, one line per chain")
+    return figure
+
+
+def plot_calibration(
+    probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 20, title: str | None = None
+) -> Figure:
+    """Draw the reliability diagram: how often the most probable class is right, against its probability.
+
+    Below it, the number of rows in each bin. On the diagonal, probabilities mean what they say.
+
+    Parameters
+    ----------
+    probabilities : array [row, class], or [row] with P(y = 1)
+        Predicted probabilities.
+    labels : array [row]
+        The classes.
+    num_bins, title
+        Equal-width bins of the top probability; replaces the default title.
+    """
+    bins = reliability(probabilities, labels, num_bins=num_bins)
+    error = expected_calibration_error(probabilities, labels, num_bins=num_bins)
+    used, width = bins.counts > 0, 1 / num_bins
+    centres = (bins.edges[:-1] + bins.edges[1:]) / 2
+    default = f"Calibration: ECE {100 * error:.1f} % over {bins.counts.sum():,} rows"
+    figure, (top, bottom) = panels(
+        2, title or default, num_columns=1, panel=(6, 3.0), has_legend=True, height_ratios=(3, 1)
+    )
+    top.plot([0, 1], [0, 1], color="0.5", lw=1.2, ls="--", label="perfect calibration", zorder=3)
+    top.bar(centres[used], bins.accuracy[used], width=0.92 * width, color=COLOURS[5], label="share right")
+    top.plot(bins.confidence[used], bins.accuracy[used], "o", color=COLOURS[0], ms=4, label="bin's mean probability")
+    top.set_ylabel("share right", fontsize=9)
+    top.set_ylim(0, 1.02)
+    bottom.bar(centres, bins.counts, width=0.92 * width, color="0.6")
+    bottom.set_ylabel("rows", fontsize=9)
+    bottom.set_xlabel("probability of the most probable class", fontsize=9)
+    for axis in (top, bottom):
+        dress(axis)
+        # A top probability is at least 1 / num_classes: no room for bins that must be empty.
+        axis.set_xlim(bins.edges[:-1][used][0] - width / 2, 1.0 + width / 4)
+    legend_below_title(figure, top)
+    return figure
+
+
+def _common(
+    runs: Mapping[str, Draws], names: str | Sequence[str] | None
+) -> tuple[dict[str, Parameters], list[str], str]:
+    """Return the parameters of every run, the names to show, and a remark on the choice."""
+    if not runs:
+        raise SettingsError("There are no runs to draw; give at least one, e.g. {'federated': draws}.")
+    parameters = {label: Parameters.from_draws(draws) for label, draws in runs.items()}
+    chosen, remark = next(iter(parameters.values())).choose(names)
+    for label, own in parameters.items():
+        missing = [name for name in chosen if name not in own.names]
+        if missing:
+            raise DataError(f"The run {label!r} has no parameter {missing[0]!r}; compare runs of one model.")
+    return parameters, chosen, remark
+
+
+def _rounds(draws: Draws) -> np.ndarray:
+    """Return the round after which each draw was kept."""
+    thin, warmup = draws.settings.get("thin", 1) or 1, draws.settings.get("num_warmup_rounds", 0) or 0
+    return warmup + thin * np.arange(1, draws.num_draws + 1)
+
+
+def _drift_title(draws: Draws) -> str:
+    """Set the clients' drift against the posterior's width."""
+    share = relative_drift(draws)
+    words = "" if np.isnan(share) else f": {100 * share:.2g} % of the posterior's width"
+    return f"Client drift before averaging{words}"

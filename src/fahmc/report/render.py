@@ -1,0 +1,199 @@
+"""The report of a run: one HTML page that holds everything, and its parts as files."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fahmc.errors import SettingsError
+from fahmc.report import plots
+from fahmc.report.canvas import with_remark
+from fahmc.report.page import Content, Table, as_html, as_markdown
+from fahmc.report.parameters import Parameters, parameter_table
+from fahmc.report.quantities import in_bytes, in_time, in_words, rounded
+from fahmc.report.verdict import judge
+
+if TYPE_CHECKING:
+    from fahmc.draws import Draws
+
+Numbers: TypeAlias = Mapping[str, float]
+"""One row of the parameter table."""
+
+# Rows of the table on the page; the CSV file has them all.
+_MAX_ROWS = 200
+_COSTS = {
+    "rounds": ("rounds, warmup included", in_words),
+    "seconds": ("time", in_time),
+    "row_gradients": ("gradients of single rows", in_words),
+    "bytes_to_clients": ("sent from the server to clients", in_bytes),
+    "bytes_to_server": ("sent from clients to the server", in_bytes),
+}
+
+
+def write_report(
+    draws: Draws,
+    folder: str | Path,
+    *,
+    reference: Draws | None = None,
+    label: str = "federated",
+    reference_label: str = "pooled",
+    title: str = "Posterior report",
+    notes: Sequence[str] = (),
+    highlight: str | Sequence[str] | None = None,
+) -> Path:
+    """Write the report of a run into a folder, and return the path of its page.
+
+    The folder gets ``report.html`` (self-contained: figures are inside), ``summary.csv``, ``summary.md``,
+    ``trace.png``, ``marginals.png``, ``forest.png`` and ``drift.png``. Nothing is written before all is computed.
+
+    Parameters
+    ----------
+    draws : Draws
+        The run.
+    folder : path
+        Where to write; made if it does not exist, and files of an earlier report there are replaced.
+    reference : Draws, optional
+        Another run of the same model to set beside it, e.g. HMC on the pooled rows.
+    label, reference_label : str
+        What to call the two runs.
+    title : str
+        Heading of the page.
+    notes : sequence of str
+        Sentences to print under the verdict, e.g. on the data.
+    highlight : str or sequence of str, optional
+        Parameters of interest, by name: stated in words, marked in the table, and in every figure.
+    """
+    if reference is not None and label == reference_label:
+        raise SettingsError(f"Both runs are called {label!r}; give them different labels.")
+    parameters = Parameters.from_draws(draws)
+    marked = [] if highlight is None else parameters.find(highlight)
+    table = parameter_table(draws, reference=reference)
+    rows = {str(name): numbers for name, numbers in table.to_dict("index").items()}
+    runs = {label: draws} if reference is None else {label: draws, reference_label: reference}
+    shown = _rows_shown(rows, marked)
+    content = Content(
+        title=title,
+        verdict=judge(draws, table, reference_label=reference_label),
+        sentences=[*(_in_words(name, rows[name], tuple(runs)) for name in marked), *notes],
+        parameters={name: _cells(rows[name], tuple(runs)) for name in shown},
+        marked=marked,
+        table_remark=""
+        if len(shown) == len(rows)
+        else f"{len(shown)} of {len(rows)} parameters, those with the worst R-hat; summary.csv has all.",
+        images=_images(draws, runs, *parameters.choose(None, first=marked)),
+        settings={name: {("", "value"): value} for name, value in _flat(draws.settings)},
+        cost=_cost(runs),
+    )
+    files = {f"{name}.png": png for name, (_, png) in content.images.items()}
+    files |= {"summary.csv": table.to_csv().encode(), "summary.md": as_markdown(content).encode()}
+    files |= {"report.html": as_html(content).encode()}
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder / "report.html"
+
+
+def _rows_shown(rows: Mapping[str, Numbers], marked: list[str]) -> list[str]:
+    """Return the parameters of the page's table: ``marked`` first; of too many others, those with the worst R-hat."""
+    others = [name for name in rows if name not in marked]
+    if len(rows) > _MAX_ROWS:
+        r_hats = {name: rows[name]["r_hat"] for name in others}
+        # No R-hat at all is the worst.
+        others.sort(key=lambda name: math.inf if math.isnan(r_hats[name]) else r_hats[name], reverse=True)
+    return [*marked, *others][: max(_MAX_ROWS, len(marked))]
+
+
+def _cells(row: Numbers, labels: tuple[str, ...]) -> dict[tuple[str, str], str]:
+    """Return one parameter's numbers as text. Groups of columns are headed only where there are two runs."""
+    own = labels[0] if len(labels) == 2 else ""
+    cells = {
+        (own, "mean"): rounded(row["mean"], row["sd"]),
+        (own, "sd"): rounded(row["sd"], row["sd"]),
+        (own, "95 % interval"): _interval(row),
+        (own, "R-hat"): "n/a" if math.isnan(row["r_hat"]) else f"{row['r_hat']:.3f}",
+        (own, "ESS bulk"): rounded(row["ess_bulk"], 100.0),
+        (own, "ESS tail"): rounded(row["ess_tail"], 100.0),
+    }
+    if len(labels) == 2:
+        cells |= {
+            (labels[1], "mean"): rounded(row["reference_mean"], row["reference_sd"]),
+            (labels[1], "sd"): rounded(row["reference_sd"], row["reference_sd"]),
+            (labels[1], "95 % interval"): _interval(row, "reference_"),
+            ("difference of means", "in MCSE"): rounded(row["difference_mcse"], 10.0),
+            ("difference of means", "in sd"): rounded(row["difference_sd"], 1.0),
+        }
+    return cells
+
+
+def _in_words(name: str, row: Numbers, labels: tuple[str, ...]) -> str:
+    """Say what a parameter of interest is."""
+    own = f"mean {rounded(row['mean'], row['sd'])}, 95 % interval {_interval(row)}"
+    if len(labels) == 1:
+        return f"{name}: {own}."
+    other = f"mean {rounded(row['reference_mean'], row['reference_sd'])}, 95 % interval {_interval(row, 'reference_')}"
+    return f"{name}: {own} ({labels[0]}); {other} ({labels[1]})."
+
+
+def _interval(row: Numbers, prefix: str = "") -> str:
+    spread = row[f"{prefix}sd"]
+    return f"[{rounded(row[f'{prefix}2.5%'], spread)}, {rounded(row[f'{prefix}97.5%'], spread)}]"
+
+
+def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: str) -> dict[str, tuple[str, bytes]]:
+    """Draw all figures; name -> (caption, PNG)."""
+    figures = {
+        "forest": (
+            "Medians with 50 % (thick) and 95 % (thin) intervals.",
+            plots.plot_forest(runs, names, title=with_remark("Medians, 50 % and 95 % intervals", remark)),
+        ),
+        "marginals": (
+            "Marginal posterior densities, all chains joined.",
+            plots.plot_marginals(runs, names, title=with_remark("Marginal posteriors", remark)),
+        ),
+        "trace": (
+            "The path of each chain. Chains that have met overlap and show no trend.",
+            plots.plot_trace(draws, names, title=with_remark("Traces", remark)),
+        ),
+        "drift": (
+            "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
+            "raise this distance, and with it the bias.",
+            plots.plot_client_drift(draws),
+        ),
+    }
+    images = {}
+    for name, (caption, figure) in figures.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+        images[name] = (caption, buffer.getvalue())
+    return images
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested settings as ``sampler.step_size`` and text."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _cost(runs: Mapping[str, Draws]) -> Table:
+    """Return what each run cost, in units for people; a kind of cost that is not known here is printed as it is."""
+    kinds = dict.fromkeys(kind for draws in runs.values() for kind in draws.cost)
+    rows = {}
+    for kind in kinds:
+        name, unit = _COSTS.get(kind, (kind.replace("_", " "), in_words))
+        texts = {label: unit(draws.cost[kind]) if kind in draws.cost else "n/a" for label, draws in runs.items()}
+        rows[name] = {("", label): text for label, text in texts.items()}
+    rates = {label: draws.stats.get("acceptance_rate") for label, draws in runs.items()}
+    if any(rate is not None for rate in rates.values()):
+        words = {
+            label: "no accept/reject step" if rate is None else f"{rate.mean():.3f}" for label, rate in rates.items()
+        }
+        rows["mean acceptance rate"] = {("", label): text for label, text in words.items()}
+    return rows
