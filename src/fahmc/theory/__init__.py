@@ -1,0 +1,57 @@
+"""What to expect: the rates of FA-HMC, and its exact law on Gaussian clients."""
+
+from fahmc.theory.bounds import (
+    ErrorParts,
+    StepSizeBound,
+    VanillaSetting,
+    contraction_factor,
+    error_parts,
+    iterations_lower_bound,
+    iterations_to_accuracy,
+    iterations_to_contract,
+    rounds_to_accuracy,
+    squared_distance_bound,
+    step_size_bound,
+    vanilla_setting,
+)
+from fahmc.theory.gaussian import RoundLaw, law_after, laws_by_round, round_law, stationary_law
+from fahmc.theory.gaussian_setting import (
+    Dynamics,
+    GaussianClients,
+    GaussianLaw,
+    w2_to_posterior,
+)
+from fahmc.theory.regime import Regime
+from fahmc.theory.stages import (
+    stage_schedule,
+    staged_iterations_bound,
+    staged_iterations_to_accuracy,
+)
+
+__all__ = [
+    "Dynamics",
+    "ErrorParts",
+    "GaussianClients",
+    "GaussianLaw",
+    "Regime",
+    "RoundLaw",
+    "StepSizeBound",
+    "VanillaSetting",
+    "contraction_factor",
+    "error_parts",
+    "iterations_lower_bound",
+    "iterations_to_accuracy",
+    "iterations_to_contract",
+    "law_after",
+    "laws_by_round",
+    "round_law",
+    "rounds_to_accuracy",
+    "squared_distance_bound",
+    "stage_schedule",
+    "staged_iterations_bound",
+    "staged_iterations_to_accuracy",
+    "stationary_law",
+    "step_size_bound",
+    "vanilla_setting",
+    "w2_to_posterior",
+]
