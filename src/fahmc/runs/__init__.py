@@ -1,0 +1,1 @@
+"""How a run lives: planned, cut into blocks, kept on disk, shown on screen."""

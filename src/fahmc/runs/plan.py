@@ -1,0 +1,203 @@
+"""From the user's arguments to a plan: everything about a run that does not change while it runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fahmc import keys, tree
+from fahmc.data.buckets import single_client
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import build_gradient, check_minibatch, rows_per_evaluation
+from fahmc.density.potential import Model, Potentials, build_potentials
+from fahmc.dynamics import debiased, fa_hmc, hmc
+from fahmc.dynamics.debiased import DebiasedFAHMC
+from fahmc.dynamics.fa_hmc import FAHMC
+from fahmc.dynamics.hmc import HMC
+from fahmc.dynamics.mass import build_mass
+from fahmc.dynamics.schedules import as_schedule, check_schedule
+from fahmc.errors import DataError, ModelError, SettingsError
+from fahmc.runs.checkpoint import digest
+from fahmc.runs.settings import describe
+from fahmc.runs.start import check_start, initial_positions, model_values
+from fahmc.types import ChainKeys, Client, Kernel, Position
+
+
+class Plan(NamedTuple):
+    """A run before its first round."""
+
+    model: Model
+    federation: Federation
+    """As it is sampled: pooled for one-machine samplers."""
+    kernel: Kernel
+    potentials: Potentials
+    chain_keys: ChainKeys
+    start: Any
+    """The kernel's state before the first round, with a chain axis."""
+    dtype: np.dtype
+    num_chains: int
+    settings: dict[str, Any]
+    """What the user chose, as JSON values."""
+    fingerprint: dict[str, Any]
+    """The settings, and checksums of everything else that the draws depend on."""
+    rows_per_round: int
+    """Row-gradients of all clients, for one chain."""
+
+
+def make_plan(
+    model: Model,
+    federation: Federation,
+    sampler: FAHMC | HMC,
+    *,
+    seed: int,
+    private_seed: int | None,
+    num_chains: int,
+    init: Position | None,
+    dtype: np.dtype,
+) -> Plan:
+    """Check the arguments against each other and build everything that a run needs."""
+    _check_arguments(model, federation, sampler)
+    _check_integers(federation, dtype)
+    settings = {
+        "sampler": describe(sampler),
+        "seed": int(seed),
+        "num_chains": int(num_chains),
+        "dtype": dtype.name,
+        "temperature": float(model.temperature),
+        "clients": {name: int(size) for name, size in zip(federation.names, federation.sizes, strict=True)},
+    }
+    if isinstance(sampler, HMC):
+        federation = federation.pooled()
+    check_minibatch(sampler.gradient, federation.names, federation.sizes)
+
+    first = single_client(federation, 0, dtype)
+    start_options = {"init": init, "seed": seed, "num_chains": num_chains, "dtype": dtype}
+    positions = initial_positions(model, first, federation.names[0], **start_options)
+    position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), positions)
+    potentials = build_potentials(model, position, first, federation.names[0])
+    _check_names(model, position)
+    flat = jnp.asarray(tree.flatten_draws(positions, batch_ndim=1), dtype)
+    check_start(potentials, federation, flat, dtype)
+    kernel = _build_kernel(sampler, potentials, first, dtype)
+    fingerprint = {
+        "format": 1,
+        **settings,
+        "private_seed": None if private_seed is None else digest(np.int64(private_seed)),
+        "init": digest(np.asarray(flat)),
+        "data": {
+            name: {"weight": float(weight), "rows": digest(rows)}
+            for name, weight, rows in zip(federation.names, federation.weights, federation.rows, strict=True)
+        },
+        "model": model_values(potentials, federation, flat[0], dtype),
+    }
+    estimated_rows = rows_per_evaluation(sampler.gradient, federation.sizes).sum()
+    return Plan(
+        model=model,
+        federation=federation,
+        kernel=kernel,
+        potentials=potentials,
+        chain_keys=keys.chain_keys(seed, num_chains, private_seed),
+        # Not compiled: the rows that a Metropolis kernel looks at here would become constants of the program.
+        start=jax.vmap(kernel.init)(flat),
+        dtype=dtype,
+        num_chains=num_chains,
+        settings=settings,
+        fingerprint=fingerprint,
+        rows_per_round=int(kernel.estimates * estimated_rows + kernel.full_gradients * federation.num_rows),
+    )
+
+
+def message_bytes(plan: Plan) -> dict[str, int]:
+    """Bytes of one round's messages, all chains and clients together; on one machine, what would cross a network."""
+    if not is_federated(plan):
+        return {"bytes_to_clients": 0, "bytes_to_server": 0}
+
+    def size(message: Any) -> int:
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
+
+    state, chain_keys = jax.tree.map(lambda leaf: leaf[0], (plan.start, plan.chain_keys))
+    client = jax.tree.map(jnp.asarray, single_client(plan.federation, 0, plan.dtype))
+    reply, _ = jax.eval_shape(plan.kernel.client_round, chain_keys, jnp.int32(0), state, client)
+    messages = plan.num_chains * plan.federation.num_clients
+    return {"bytes_to_clients": messages * size(state), "bytes_to_server": messages * size(reply)}
+
+
+def is_federated(plan: Plan) -> bool:
+    """Whether messages cross a boundary at all."""
+    return plan.settings["sampler"]["name"] != "HMC"
+
+
+def _build_kernel(sampler: FAHMC | HMC, potentials: Potentials, client: Client, dtype: np.dtype) -> Kernel:
+    mass = build_mass(sampler.inverse_mass_matrix, potentials.template, dtype)
+    gradient_fn = build_gradient(sampler.gradient, potentials)
+    if isinstance(sampler, DebiasedFAHMC):
+        return debiased.build_kernel(sampler, gradient_fn, mass, potentials)
+    if isinstance(sampler, FAHMC):
+        return fa_hmc.build_kernel(sampler, gradient_fn, mass, potentials.dimension)
+    if sampler.metropolis:
+        return hmc.build_metropolis_kernel(sampler, mass, potentials, client)
+    return fa_hmc.build_kernel(sampler.as_fahmc(), gradient_fn, mass, potentials.dimension)
+
+
+def _check_arguments(model: Model, federation: Federation, sampler: FAHMC | HMC) -> None:
+    if not isinstance(model, Model):
+        raise ModelError(f"model is {model!r}; give a fahmc.Model or one of fahmc.models.")
+    if not isinstance(federation, Federation):
+        kind = type(federation).__name__
+        raise DataError(f"federation is a {kind}; build it with fahmc.Federation.from_clients(...).")
+    if not isinstance(sampler, FAHMC | HMC):
+        raise SettingsError(f"sampler is {sampler!r}; use FAHMC, FALD, DebiasedFAHMC or HMC.")
+    check_schedule(as_schedule(sampler.step_size))
+    for name, rows in zip(federation.names, federation.rows, strict=True):
+        if model.validate_fn is not None and (complaint := model.validate_fn(rows)):
+            raise DataError(f"Client {name!r}: {complaint}")
+    if isinstance(sampler, FAHMC) and sampler.momentum_correlation < 1 and not federation.weights.all():
+        idle = federation.names[int(np.argmin(federation.weights))]
+        raise SettingsError(
+            f"Client {idle!r} has weight 0, so its private momentum (momentum_correlation < 1) would be infinite. "
+            "Drop the client, or use momentum_correlation=1."
+        )
+
+
+def _check_integers(federation: Federation, dtype: np.dtype) -> None:
+    """Refuse integers that single precision would wrap around."""
+    limit = np.iinfo(np.int32).max
+    for name, rows in zip(federation.names, federation.rows, strict=True):
+        for leaf_name, leaf in zip(tree.leaf_names(rows, root="rows"), jax.tree.leaves(rows), strict=True):
+            if dtype == np.float32 and leaf.dtype.kind in "iu" and max(int(leaf.max()), -int(leaf.min())) > limit:
+                raise DataError(
+                    f"Client {name!r}: {leaf_name} holds integers beyond {limit}, which do not fit a float32 run. Make "
+                    "the array floating, or use dtype='float64'."
+                )
+
+
+def _check_names(model: Model, position: Position) -> None:
+    """Refuse positions and names that files and ArviZ could not hold; they would notice only after the run."""
+    try:
+        tree.skeleton(position)
+    except TypeError as error:
+        message = (
+            f"The position holds {error}; build positions of dicts with string keys, lists, tuples and NamedTuples."
+        )
+        raise ModelError(message) from None
+    names = tree.leaf_names(position)
+    for name in names:
+        if names.count(name) > 1 or name in ("chain", "draw") or "/" in name:
+            raise ModelError(
+                f"A parameter is called {name!r}, which is taken or cannot be stored; give it another name."
+            )
+    shapes = {name: leaf.shape for name, leaf in zip(names, jax.tree.leaves(position), strict=True)}
+    for name, dims in model.dims.items():
+        if name in shapes and (isinstance(dims, str) or len(dims) != len(shapes[name])):
+            raise ModelError(
+                f"dims of {name!r} is {dims!r}, but it has {len(shapes[name])} axes; give a list with a name each."
+            )
+        for dim, size in zip(dims, shapes.get(name, ()), strict=False):
+            if dim in model.coords and len(model.coords[dim]) != size:
+                raise ModelError(
+                    f"{name} has {size} entries along {dim!r}, but {len(model.coords[dim])} names were given for them; "
+                    "give one name an entry (feature_names of a ready-made model, coords of your own)."
+                )

@@ -1,0 +1,236 @@
+"""Exact identities of the samplers, in double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fahmc
+from fahmc import keys
+from fahmc.data.buckets import single_client
+from fahmc.dynamics import leapfrog
+from fahmc.dynamics.mass import Mass, build_mass
+from fahmc.dynamics.momentum import draw_momentum
+from fahmc.runs.plan import make_plan
+
+MODEL = fahmc.models.logistic_regression(prior_scale=1.0)
+
+
+def run(federation, sampler, num_rounds=20, **options):
+    options = {"num_chains": 2, "seed": 5, "dtype": "float64", "progress": False} | options
+    return fahmc.sample(MODEL, federation, sampler, num_rounds, **options)
+
+
+def assert_same_draws(a, b, tolerance=1e-10):
+    np.testing.assert_allclose(a.flat(), b.flat(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def chain_keys():
+    return jax.tree.map(lambda leaf: leaf[0], keys.chain_keys(seed=3, num_chains=1))
+
+
+@pytest.fixture
+def client(logistic_study):
+    return jax.tree.map(jnp.asarray, single_client(logistic_study, 0, np.dtype(np.float64)))
+
+
+@pytest.fixture
+def potentials(logistic_study):
+    return make_plan(
+        MODEL, logistic_study, fahmc.FALD(0.1),
+        seed=0, private_seed=None, num_chains=1, init=None, dtype=np.dtype(np.float64),
+    ).potentials  # fmt: skip
+
+
+def test_one_leapfrog_step_is_langevin(logistic_study, potentials):
+    """K = 1 on one client: q − h ∇f(q) + √(2h) ξ with h = η²/2, on the same ξ."""
+    eta, pooled = 0.07, logistic_study.pooled()
+    draws = run(
+        pooled, fahmc.FALD(eta), num_rounds=30, num_chains=1, init=jax.tree.map(jnp.zeros_like, init_of(pooled))
+    )
+    rows = jax.tree.map(jnp.asarray, single_client(pooled, 0, np.dtype(np.float64)))
+    chain_keys = jax.tree.map(lambda leaf: leaf[0], keys.chain_keys(5, 1))
+    h, position = eta**2 / 2, jnp.zeros(4)
+    for t in range(30):
+        xi = jax.random.normal(keys.shared_momentum(chain_keys, jnp.int32(t)), (4,))
+        position = position - h * potentials.gradient(position, rows) + jnp.sqrt(2 * h) * xi
+        np.testing.assert_allclose(draws.flat()[0, t], position, rtol=1e-12, atol=1e-13)
+
+
+def init_of(federation):
+    return MODEL.initial_position(jax.random.key(0), federation.rows[0])
+
+
+def integrate(potentials, client, position, momentum, step_size, num_steps, mass=Mass()):  # noqa: B008
+    def gradient_fn(k, half, position):
+        return potentials.gradient(position, client)
+
+    phase = leapfrog.start(gradient_fn, position, momentum, 0, reuse_gradient=True)
+    for k in range(num_steps):
+        phase = leapfrog.leapfrog_step(gradient_fn, phase, jnp.int32(k), step_size, mass=mass, reuse_gradient=True)
+    return phase
+
+
+MASSES = {
+    "identity": None,
+    "diagonal": np.array([0.5, 1.0, 2.0, 0.1]),
+    "dense": np.array([[2.0, 0.3, 0, 0], [0.3, 1.0, 0, 0], [0, 0, 1.0, -0.2], [0, 0, -0.2, 0.5]]),
+}
+
+
+@pytest.mark.parametrize("kind", MASSES)
+def test_leapfrog_is_reversible_and_of_second_order(potentials, client, kind):
+    mass = build_mass(MASSES[kind], jnp.zeros(4), np.dtype(np.float64))
+    position, momentum = jnp.array([0.3, -0.2, 0.5, 0.1]), jnp.array([1.0, -0.5, 0.2, 0.8])
+    there = integrate(potentials, client, position, momentum, 0.05, 20, mass)
+    back = integrate(potentials, client, there.position, -there.momentum, 0.05, 20, mass)
+    np.testing.assert_allclose(back.position, position, atol=1e-12)
+    np.testing.assert_allclose(-back.momentum, momentum, atol=1e-12)
+
+    def energy(position, momentum):
+        return potentials.value(position, client) + momentum @ momentum / 2
+
+    start = energy(position, momentum)
+    steps = 0.02 * 2.0 ** -np.arange(4)
+    errors = []
+    for step in steps:
+        end = integrate(potentials, client, position, momentum, step, round(0.4 / step), mass)
+        errors.append(abs(float(energy(end.position, end.momentum) - start)))
+    slopes = np.diff(np.log(errors)) / np.diff(np.log(steps))
+    np.testing.assert_allclose(slopes, 2, atol=0.05)
+
+
+def test_leapfrog_preserves_volume(potentials, client):
+    def step(phase_point):
+        phase = integrate(potentials, client, phase_point[:4], phase_point[4:], 0.1, 3)
+        return jnp.concatenate([phase.position, phase.momentum])
+
+    jacobian = jax.jacfwd(step)(jnp.array([0.3, -0.2, 0.5, 0.1, 1.0, -0.5, 0.2, 0.8]))
+    np.testing.assert_allclose(jnp.linalg.det(jacobian), 1, rtol=1e-12)
+
+
+def test_averaged_momentum_is_standard_normal_for_every_correlation(chain_keys, client):
+    """Algebra on the coefficients of ξ and ξ_c: they are read off the code at ρ = 1 and ρ = 0, then combined."""
+    weights, like, t = np.array([0.5, 0.2, 0.3]), jnp.zeros(4), jnp.int32(9)
+    for rho in (0.0, 0.3, 0.85, 1.0):
+        variance = 0.0
+        for index, weight in enumerate(weights):
+            member = client._replace(weight=jnp.asarray(weight), identity=jnp.array([index, 7], jnp.uint32))
+            xi = jax.random.normal(keys.shared_momentum(chain_keys, t), (4,))
+            own = jax.random.normal(keys.private_momentum(chain_keys, t, member.identity), (4,))
+            momentum = draw_momentum(chain_keys, t, like, member, rho)
+            basis = jnp.stack([xi, own], axis=1)
+            (shared, private), residual, *_ = jnp.linalg.lstsq(basis, momentum)
+            assert float(residual.sum()) < 1e-24, "the momentum is made of ξ and ξ_c alone"
+            np.testing.assert_allclose(shared, np.sqrt(rho), atol=1e-12)
+            variance += weight**2 * private**2
+        # Σ_c w_c p_c = √ρ ξ + Σ_c w_c b_c ξ_c has variance ρ + Σ_c w_c² b_c².
+        np.testing.assert_allclose(rho + variance, 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sync_unit", ["trajectory", "leapfrog"])
+def test_identical_clients_follow_one_clients_path(logistic_study, sync_unit):
+    rows = logistic_study.rows[0]
+    sampler = fahmc.FAHMC(0.05, num_leapfrog_steps=4, num_local_steps=3, sync_unit=sync_unit)
+    # Three copies together hold three times the rows, so the one client must hold them three times too.
+    thrice = jax.tree.map(lambda leaf: np.concatenate([leaf] * 3), rows)
+    assert_same_draws(
+        run(fahmc.Federation.from_clients([rows] * 3), sampler),
+        run(fahmc.Federation.from_clients([thrice]), sampler),
+    )
+
+
+def test_splitting_a_client_in_halves_with_the_same_rows_changes_nothing(logistic_study):
+    half, other = logistic_study.rows[0], logistic_study.rows[1]
+    whole = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), half)
+    sampler = fahmc.FAHMC(0.05, num_leapfrog_steps=5, num_local_steps=3)
+    assert_same_draws(
+        run(fahmc.Federation.from_clients({"whole": whole, "other": other}), sampler),
+        run(fahmc.Federation.from_clients({"first": half, "second": half, "other": other}), sampler),
+    )
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.4, 1.0])
+def test_leapfrog_units_with_whole_trajectories_are_trajectory_units(logistic_study, rho):
+    settings = {"num_leapfrog_steps": 4, "momentum_correlation": rho}
+    assert_same_draws(
+        run(logistic_study, fahmc.FAHMC(0.05, num_local_steps=3, **settings)),
+        run(logistic_study, fahmc.FAHMC(0.05, num_local_steps=12, sync_unit="leapfrog", **settings)),
+    )
+
+
+def test_hmc_is_fa_hmc_with_one_client(logistic_study):
+    pooled = logistic_study.pooled()
+    assert_same_draws(run(logistic_study, fahmc.HMC(0.05, 6)), run(pooled, fahmc.FAHMC(0.05, 6, num_local_steps=1)))
+
+
+def test_metropolis_agrees_with_unadjusted_until_the_first_rejection(logistic_study):
+    plain = run(logistic_study, fahmc.HMC(0.02, 6), num_rounds=10)
+    adjusted = run(logistic_study, fahmc.HMC(0.02, 6, metropolis=True), num_rounds=10)
+    rates = adjusted.stats["acceptance_rate"]
+    assert (rates > 0.99).all()
+    assert_same_draws(plain, adjusted)
+
+
+def test_mass_matrix_is_a_change_of_coordinates(unlike_gaussians):
+    """Sampling q with Σ⁻¹ = F F′ is sampling F⁻¹ q with identity mass."""
+    inverse_mass = np.array([[1.5, 0.4], [0.4, 0.7]])
+    factor = np.linalg.cholesky(inverse_mass)
+    sampler = fahmc.FAHMC(0.2, 3, 2, inverse_mass_matrix=inverse_mass)
+    study = unlike_gaussians
+    options = {"num_chains": 1, "seed": 2, "dtype": "float64", "progress": False}
+    draws = fahmc.sample(study.model, study.federation, sampler, 25, **options)
+    whitened = type(study)(
+        means=np.linalg.solve(factor, study.means.T).T,
+        precisions=np.einsum("ji,cjk,kl->cil", factor, study.precisions, factor),
+        weights=study.weights,
+    )
+    plain = fahmc.sample(whitened.model, whitened.federation, fahmc.FAHMC(0.2, 3, 2), 25, **options)
+    np.testing.assert_allclose(draws.flat()[0], plain.flat()[0] @ factor.T, rtol=1e-10)
+
+
+def test_debiased_first_round_follows_the_papers_convention(unlike_gaussians):
+    """Algorithm B.2: θ_{−T} = ∇f(θ_{−T}) = 0, so the first round's gradient is g_c(θ) − g_c(0)."""
+    study = unlike_gaussians
+    options = {"num_chains": 1, "seed": 2, "dtype": "float64", "progress": False, "init": np.array([1.0, -2.0])}
+    first = fahmc.sample(study.model, study.federation, fahmc.DebiasedFAHMC(0.2, 3, 2), 1, **options)
+    # g_c(θ) − g_c(0) = A_c θ: the same clients, all centred at 0.
+    centred = type(study)(means=0 * study.means, precisions=study.precisions, weights=study.weights)
+    plain = fahmc.sample(centred.model, centred.federation, fahmc.FAHMC(0.2, 3, 2), 1, **options)
+    np.testing.assert_allclose(first.flat(), plain.flat(), rtol=1e-12)
+
+
+def test_stage_schedule_has_exact_boundaries():
+    schedule = fahmc.schedules.Stages(0.4, first_stage=5)
+    ends = [5 * (2**s - 1) for s in range(1, 12)]
+    for stage, end in enumerate(ends):
+        for t in (end - 1, jnp.int32(end - 1)):
+            assert float(schedule(t)) == pytest.approx(0.4 / np.sqrt(2) ** stage, rel=1e-12)
+        for t in (end, jnp.int32(end)):
+            assert float(schedule(t)) == pytest.approx(0.4 / np.sqrt(2) ** (stage + 1), rel=1e-12)
+
+
+def test_schedule_reaches_every_trajectory(logistic_study):
+    """A schedule that switches at t = 6 equals one constant before it and another after it."""
+    switched = run(logistic_study, fahmc.FAHMC(lambda t: jnp.where(t < 6, 0.05, 0.02), 4, num_local_steps=2), 6)
+    before = run(logistic_study, fahmc.FAHMC(0.05, 4, num_local_steps=2), 6)
+    np.testing.assert_allclose(switched.flat()[:, :3], before.flat()[:, :3], rtol=1e-12)
+    assert not np.allclose(switched.flat()[:, 3], before.flat()[:, 3])
+    np.testing.assert_allclose(switched.stats["step_size"][0], [0.05] * 3 + [0.02] * 3)
+
+
+@pytest.mark.parametrize("sync_unit", ["trajectory", "leapfrog"])
+@pytest.mark.parametrize("sampler_class", [fahmc.FAHMC, fahmc.DebiasedFAHMC])
+def test_everything_at_once(logistic_study, sampler_class, sync_unit):
+    """Own momentum, noise on minibatches, a mass matrix and a schedule: nothing excludes anything."""
+    sampler = sampler_class(
+        fahmc.schedules.Stages(0.02, first_stage=2),
+        num_leapfrog_steps=2,
+        num_local_steps=3,
+        momentum_correlation=0.5,
+        gradient=fahmc.GaussianNoise(1.0, of=fahmc.Minibatch(10)),
+        sync_unit=sync_unit,
+        inverse_mass_matrix={"coefficients": np.array([1.0, 2.0, 0.5]), "intercept": np.array(1.5)},
+    )
+    assert np.isfinite(run(logistic_study, sampler, num_rounds=3, num_chains=1).flat()).all()

@@ -1,0 +1,272 @@
+"""Runs that are killed, interrupted, damaged or resumed under other settings."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fahmc
+from fahmc.errors import CheckpointError
+from fahmc.runs.checkpoint import RunFolder
+
+SCRIPT = """
+import sys
+import numpy as np
+import fahmc
+
+generator = np.random.default_rng(0)
+clients = [{"x": generator.normal(size=(n, 2)), "y": (generator.random(n) < 0.5) * 1.0} for n in (30, 20)]
+draws = fahmc.sample(
+    fahmc.models.logistic_regression(),
+    fahmc.Federation.from_clients(clients),
+    fahmc.DebiasedFAHMC(0.05, 6, 5, sync_unit="leapfrog", momentum_correlation=0.5, gradient=fahmc.Minibatch(10)),
+    num_rounds=int(sys.argv[2]), num_warmup_rounds=100, thin=2, num_chains=2, seed=1, dtype="float32", progress=False,
+    block_rounds=25, checkpoint_dir=sys.argv[1],
+)
+np.save(sys.argv[3], draws.flat())
+print(draws.settings["ended"], draws.num_draws)
+"""
+
+
+def start(folder, num_rounds, result, cache) -> subprocess.Popen:
+    # The compiled program is cached on disk, so that twenty processes do not compile it twenty times.
+    environment = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PATH": "",
+    }
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(num_rounds), str(result)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_blocks(process: subprocess.Popen, folder: Path, more_than: int) -> None:
+    """Wait until the run has written a block in this life, or has ended."""
+    while process.poll() is None and len(list(folder.glob("block-*.npz"))) <= more_than:
+        try:
+            process.wait(timeout=0.01)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def test_killed_twenty_times_the_run_gives_the_same_bits(tmp_path):
+    num_rounds, generator = 60_000, np.random.default_rng(2026)
+    cache = tmp_path / "cache"
+    kills = 0
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    while kills < 20:
+        before = len(list(folder.glob("block-*.npz")))
+        process = start(folder, num_rounds, tmp_path / "killed.npy", cache)
+        wait_for_blocks(process, folder, before)
+        try:
+            process.wait(timeout=generator.uniform(0, 0.15))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "the run must be long enough to be killed twenty times"
+    blocks = len(list(folder.glob("block-*.npz")))
+    assert blocks >= 20, "every life must have got somewhere"
+
+    # Finish a shorter run of the same chain: killed and undisturbed, of a length that both reach.
+    reached = 25 * blocks
+    finished = start(folder, reached + 200, tmp_path / "killed.npy", cache)
+    undisturbed = start(tmp_path / "undisturbed", reached + 200, tmp_path / "undisturbed.npy", cache)
+    for process in (finished, undisturbed):
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert output.split() == ["complete", str((reached + 200) // 2)]
+    np.testing.assert_array_equal(np.load(tmp_path / "killed.npy"), np.load(tmp_path / "undisturbed.npy"))
+
+
+def test_control_c_keeps_what_was_drawn(tmp_path):
+    folder = tmp_path / "run"
+    process = start(folder, 10_000_000, tmp_path / "draws.npy", tmp_path / "cache")
+    wait_for_blocks(process, folder, 6)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    ended, num_draws = output.split()
+    assert ended == "interrupted" and "Interrupted" in errors
+    draws = np.load(tmp_path / "draws.npy")
+    assert draws.shape == (2, int(num_draws), 3) and np.isfinite(draws).all()
+    stored = np.concatenate([np.load(file)["positions"] for file in sorted(folder.glob("block-*.npz"))], axis=1)
+    np.testing.assert_array_equal(stored, draws)
+
+
+@pytest.fixture
+def model():
+    return fahmc.Model(lambda position, batch: -((batch - position) ** 2) / 2, init=jnp.zeros(()))
+
+
+@pytest.fixture
+def federation():
+    return fahmc.Federation.from_clients({"a": np.arange(4.0), "b": np.arange(6.0)})
+
+
+@pytest.fixture
+def run(model, federation, tmp_path):
+    def call(num_rounds=40, **changes):
+        options: dict = {
+            "model": model, "federation": federation, "sampler": fahmc.FAHMC(0.1, 3),
+            "num_chains": 2, "seed": 3, "progress": False, "block_rounds": 10, "checkpoint_dir": tmp_path / "run",
+        }  # fmt: skip
+        options |= {"num_rounds": num_rounds} | changes
+        return fahmc.sample(**options)
+
+    return call
+
+
+def test_finished_run_is_read_back_and_can_be_extended(run, tmp_path):
+    first = run()
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").glob("block-*")}
+    again = run()
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").glob("block-*")} == times
+    np.testing.assert_array_equal(again.flat(), first.flat())
+    longer = run(70)
+    np.testing.assert_array_equal(longer.flat()[:, :40], first.flat())
+    np.testing.assert_array_equal(longer.flat(), run(70, checkpoint_dir=None).flat())
+    np.testing.assert_allclose(longer.client_drift, run(70, checkpoint_dir=None).client_drift)
+    with pytest.raises(CheckpointError, match="holds 70 rounds, more than num_rounds = 40"):
+        run()
+
+
+def test_damaged_block_is_refused_and_drawn_again(run, tmp_path, caplog):
+    expected = run().flat()
+    blocks = sorted((tmp_path / "run").glob("block-*.npz"))
+    content = bytearray(blocks[2].read_bytes())
+    content[len(content) // 2] ^= 1
+    blocks[2].write_bytes(content)
+    blocks[3].write_bytes(b"")
+    with caplog.at_level(logging.WARNING, "fahmc"):
+        np.testing.assert_array_equal(run().flat(), expected)
+    assert "2 block file(s) from block-000002" in caplog.text
+    assert len(list((tmp_path / "run").glob("block-*.npz"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"seed": 4}, "seed = 3, but now it is 4"),
+        ({"sampler": fahmc.FAHMC(0.2, 3)}, "sampler.step_size = 0.1, but now it is 0.2"),
+        ({"sampler": fahmc.FAHMC(lambda t: 0.1 / (1 + t), 3)}, "sampler.step_size"),
+        ({"sampler": fahmc.DebiasedFAHMC(0.1, 3)}, "sampler.name = FAHMC"),
+        ({"thin": 2}, "thin = 1, but now it is 2"),
+        ({"num_warmup_rounds": 1}, "num_warmup_rounds = 0"),
+        ({"num_chains": 3}, "num_chains = 2"),
+        ({"dtype": "float32"}, "dtype = float64"),
+        ({"init": np.ones(())}, "init"),
+        ({"private_seed": 1}, "private_seed"),
+        ({"federation": fahmc.Federation.from_clients({"a": np.arange(4.0), "b": np.arange(6.0) + 1})}, r"data.b.rows"),
+        ({"federation": fahmc.Federation.from_clients({"a": np.arange(4.0), "c": np.arange(6.0)})}, r"clients.b"),
+        ({"federation": fahmc.Federation.from_clients([np.arange(4.0), np.arange(6.0)])}, r"clients.a"),
+        (
+            {"model": fahmc.Model(lambda p, batch: -((batch - p) ** 2), init=jnp.zeros(()))},
+            "model.potential at the start",
+        ),
+        ({"model": fahmc.Model(lambda p, b: -((b - p) ** 2) / 2, init=jnp.zeros(()), temperature=2.0)}, "temperature"),
+        # A prior that is 0 at the start, and a likelihood that is the same there.
+        (
+            {"model": fahmc.Model(lambda p, b: -((b - p) ** 2) / 2, lambda p: -(p**2), init=jnp.zeros(()))},
+            r"model\.p.* beside",
+        ),
+        ({"model": fahmc.Model(lambda p, b: -((b + p) ** 2) / 2, init=jnp.zeros(()))}, "model.potential beside it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_resuming_with_other_settings_or_data_is_refused(run, change, field):
+    run()
+    with pytest.raises(CheckpointError, match=field):
+        run(**change)
+
+
+def test_folder_that_is_no_run_is_refused(run, tmp_path):
+    run()
+    (tmp_path / "run" / "run.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no run\.json"):
+        run()
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        run()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be used"):
+        run(checkpoint_dir=tmp_path / "file")
+
+
+def test_other_versions_are_mentioned(run, tmp_path, caplog):
+    expected = run().flat()
+    settings = tmp_path / "run" / "run.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"versions": {"jax": "0.1"}}))
+    with caplog.at_level(logging.WARNING, "fahmc"):
+        np.testing.assert_array_equal(run().flat(), expected)
+    assert "other versions of fahmc or JAX" in caplog.text
+
+
+def test_files_hold_no_pickle(run, tmp_path):
+    run()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["seed"] == 3
+    for file in (tmp_path / "run").glob("block-*.npz"):
+        with np.load(file, allow_pickle=False) as arrays:
+            assert {"positions", "rounds", "state/position"} <= set(arrays.files)
+
+
+def test_divergence_names_its_place_and_keeps_the_draws_before_it(model, tmp_path):
+    """A step beyond the stability limit 2/√L: the chain doubles until it overflows."""
+    federation = fahmc.Federation.from_clients({"calm": np.zeros(1), "steep": np.full(300, 1.0)}, weights=[0.5, 0.5])
+    options = {"num_chains": 2, "dtype": "float32", "progress": False, "checkpoint_dir": tmp_path / "run"}
+    sampler = fahmc.FAHMC(0.15, 3)
+    with pytest.raises(
+        fahmc.errors.DivergenceError, match=r"Chain \d diverged in round \d+ at client '(calm|steep)'"
+    ) as caught:
+        fahmc.sample(model, federation, sampler, 2000, **options)
+    draws = caught.value.draws
+    assert draws.num_draws > 0 and np.isfinite(draws.flat()).all()
+    assert draws.settings["ended"] == "diverged" and "step_size" in str(caught.value)
+    # Nothing bad is on disk, and the same call says the same again.
+    with pytest.raises(fahmc.errors.DivergenceError, match="diverged") as again:
+        fahmc.sample(model, federation, sampler, 2000, **options)
+    np.testing.assert_array_equal(again.value.draws.flat(), draws.flat())
+    assert str(again.value) == str(caught.value)
+
+
+def test_stopping_rule_stops_early_and_at_the_same_draw(run):
+    rule = fahmc.RHatBelow(1.2, every=20)
+    stopped = run(4000, stop_when=rule, checkpoint_dir=None)
+    assert stopped.settings["ended"] == "stop_when"
+    assert stopped.num_draws < 4000 and stopped.num_draws % 20 == 0
+    for block_rounds in (7, None):
+        other = run(4000, stop_when=rule, checkpoint_dir=None, block_rounds=block_rounds)
+        np.testing.assert_array_equal(other.flat(), stopped.flat())
+    with pytest.raises(fahmc.errors.SettingsError, match="num_chains of at least 2"):
+        run(stop_when=rule, num_chains=1)
+
+
+def test_schedule_that_is_nan_where_nobody_looks_can_be_resumed(run):
+    sampler = fahmc.FAHMC(lambda t: 0.1 * jnp.sqrt(1 - t / 1000), 3)
+    np.testing.assert_array_equal(run(sampler=sampler).flat(), run(sampler=sampler).flat())
+
+
+def test_a_folder_belongs_to_one_process_at_a_time(run, tmp_path):
+    run()
+    holder = RunFolder(tmp_path / "held", {})
+    with pytest.raises(CheckpointError, match="Another process is sampling into"):
+        run(checkpoint_dir=tmp_path / "held")
+    holder.close()
+
+
+def test_block_of_another_cut_is_not_taken(run, tmp_path):
+    """Two runs of the same chain cut differently: a block must begin where the one before it ended."""
+    expected = run().flat()
+    run(checkpoint_dir=tmp_path / "other", block_rounds=7)
+    for index in (1, 2):
+        for file in (tmp_path / "run").glob(f"block-{index:06d}-*"):
+            file.unlink()
+        (stranger,) = (tmp_path / "other").glob(f"block-{index:06d}-*")
+        stranger.rename(tmp_path / "run" / stranger.name)
+    np.testing.assert_array_equal(run().flat(), expected)

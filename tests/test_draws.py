@@ -1,0 +1,168 @@
+import json
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+import fahmc
+from fahmc.errors import CheckpointError, ModelError
+
+NAMES = ["age", "bmi", "dose"]
+MODEL = fahmc.models.logistic_regression(feature_names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def draws(logistic_study):
+    return fahmc.sample(MODEL, logistic_study, fahmc.FAHMC(0.05, 5), 200, num_warmup_rounds=50, progress=False, seed=1)
+
+
+def test_positions_are_the_users_pytree(draws):
+    assert set(draws.positions) == {"coefficients", "intercept"}
+    assert draws.positions["coefficients"].shape == (4, 200, 3)
+    assert draws.positions["intercept"].shape == (4, 200)
+    assert (draws.num_chains, draws.num_draws) == (4, 200)
+
+
+def test_summary_is_arvizs_with_plain_intervals(draws):
+    table = draws.summary()
+    assert list(table.index) == [f"coefficients[{name}]" for name in NAMES] + ["intercept"]
+    values = draws.positions["coefficients"][:, :, 1]
+    assert table.loc["coefficients[bmi]", "mean"] == pytest.approx(values.mean())
+    assert table.loc["coefficients[bmi]", "sd"] == pytest.approx(values.std(ddof=1))
+    np.testing.assert_allclose(
+        table.loc["coefficients[bmi]", ["2.5%", "97.5%"]].astype(float), np.quantile(values, [0.025, 0.975])
+    )
+    assert {"ess_bulk", "ess_tail", "mcse_mean", "r_hat"} <= set(table.columns)
+    assert {"5%", "95%"} <= set(draws.summary(interval=0.9).columns)
+
+
+@pytest.mark.parametrize(("num_chains", "num_rounds"), [(1, 1), (1, 30), (3, 2), (8, 4)])
+def test_short_runs_have_a_summary_too(num_chains, num_rounds):
+    federation = fahmc.Federation.from_clients([np.arange(5.0)])
+    model = fahmc.Model(lambda position, batch: -((batch - position) ** 2), init=jnp.zeros(()))
+    options = {"num_chains": num_chains, "progress": False}
+    table = fahmc.sample(model, federation, fahmc.HMC(0.1, 3), num_rounds, **options).summary()
+    assert np.isfinite(table.loc["position", "mean"])
+    assert np.isnan(table.loc["position", "r_hat"]) == (num_chains == 1 or num_rounds < 4)
+
+
+def test_arviz_groups(draws, logistic_study):
+    data = draws.to_arviz(log_likelihood=logistic_study)
+    assert data.posterior.sizes == {"chain": 4, "draw": 200, "feature": 3}
+    assert list(data.posterior.feature.values) == NAMES
+    assert {"step_size", "n_steps", "client_drift", "diverging"} <= set(data.sample_stats.data_vars)
+    assert data.sample_stats.n_steps.values.max() == 5
+    assert list(data.sample_stats.client.values) == ["north", "south", "east"]
+    assert data.posterior.attrs["inference_library"] == "fahmc"
+    rows = logistic_study.pooled().rows[0]
+    logits = rows["x"] @ draws.positions["coefficients"][2, 7] + draws.positions["intercept"][2, 7]
+    np.testing.assert_allclose(data.log_likelihood.rows.values[2, 7], rows["y"] * logits - np.logaddexp(0, logits))
+
+
+def test_saved_and_loaded_draws_are_the_same(draws, tmp_path):
+    draws.save(tmp_path / "run.nc")
+    loaded = fahmc.Draws.load(tmp_path / "run.nc")
+    for name, values in draws.named().items():
+        np.testing.assert_array_equal(loaded.named()[name], values)
+    for name, values in draws.stats.items():
+        np.testing.assert_array_equal(loaded.stats[name], values)
+    np.testing.assert_array_equal(loaded.client_drift, draws.client_drift)
+    assert loaded.client_names == draws.client_names
+    assert loaded.settings == json.loads(json.dumps(draws.settings)) and loaded.cost == draws.cost
+    assert list(loaded.summary().index) == list(draws.summary().index)
+    with xarray.open_dataset(tmp_path / "run.nc", group="posterior", engine="h5netcdf") as posterior:
+        assert posterior.sizes["draw"] == 200, "other programs can read the file"
+    with pytest.raises(ModelError, match=r"give model="):
+        loaded.predict({"x": np.zeros((1, 3))})
+    np.testing.assert_allclose(
+        loaded.predict({"x": np.ones((2, 3))}, model=MODEL), draws.predict({"x": np.ones((2, 3))})
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"not netcdf", None])
+def test_unreadable_file_gets_a_sentence(tmp_path, content):
+    if content is not None:
+        (tmp_path / "run.nc").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"Draws\.save"):
+        fahmc.Draws.load(tmp_path / "run.nc")
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: list
+
+
+def test_every_kind_of_pytree_survives_a_file(tmp_path):
+    rows = {"y": np.arange(5.0)}
+    federation = fahmc.Federation.from_clients([rows, rows])
+
+    def loglikelihood_fn(position, batch):
+        pair = position["b"]
+        return -((batch["y"] - pair.first - pair.second[0].sum() - position["a"][1]) ** 2)
+
+    start = {"b": Pair(jnp.zeros(()), [jnp.zeros((2, 2))]), "a": (jnp.zeros(3), jnp.zeros(()))}
+    model = fahmc.Model(loglikelihood_fn, lambda p: -jnp.sum(p["a"][0] ** 2), init=start)
+    draws = fahmc.sample(model, federation, fahmc.FAHMC(0.01, 2), 6, num_chains=2, progress=False)
+    assert isinstance(draws.positions["b"], Pair) and draws.positions["b"].second[0].shape == (2, 6, 2, 2)
+    draws.save(tmp_path / "run.nc")
+    loaded = fahmc.Draws.load(tmp_path / "run.nc")
+    np.testing.assert_array_equal(loaded.positions["b"].second[0], draws.positions["b"].second[0])
+    np.testing.assert_array_equal(loaded.flat(), draws.flat())
+    np.testing.assert_array_equal(loaded.positions["a"][1], draws.positions["a"][1])
+    assert isinstance(loaded.positions["a"], tuple)
+
+
+def test_bare_array_and_scalar_positions(tmp_path):
+    federation = fahmc.Federation.from_clients([np.arange(5.0)])
+    model = fahmc.Model(lambda position, batch: -((batch - position) ** 2), init=lambda key: jnp.zeros(()))
+    draws = fahmc.sample(model, federation, fahmc.HMC(0.1, 3), 10, num_chains=2, progress=False)
+    assert draws.positions.shape == (2, 10) and list(draws.summary().index) == ["position"]
+    draws.save(tmp_path / "run.nc")
+    np.testing.assert_array_equal(fahmc.Draws.load(tmp_path / "run.nc").positions, draws.positions)
+
+
+def test_predictions_average_over_draws(draws):
+    batch = {"x": np.random.default_rng(0).normal(size=(6, 3))}
+    each = draws.predict(batch, average=False)
+    assert each.shape == (4, 200, 6)
+    np.testing.assert_allclose(draws.predict(batch), each.mean((0, 1)))
+    logits = batch["x"] @ draws.positions["coefficients"][1, 3] + draws.positions["intercept"][1, 3]
+    np.testing.assert_allclose(each[1, 3], 1 / (1 + np.exp(-logits)))
+
+
+def test_order_of_parameters_survives_a_file(tmp_path):
+    start = OrderedDict([("b", jnp.array(5.0)), ("a", jnp.array(-5.0))])
+    model = fahmc.Model(lambda p, batch: -((batch - p["a"]) ** 2), lambda p: -((p["b"] - 5) ** 2), init=start)
+    draws = fahmc.sample(model, fahmc.Federation.from_clients([np.full(9, -5.0)]), fahmc.HMC(0.1), 9, progress=False)
+    draws.save(tmp_path / "run.nc")
+    loaded = fahmc.Draws.load(tmp_path / "run.nc")
+    np.testing.assert_array_equal(loaded.positions["b"], draws.positions["b"])
+    np.testing.assert_array_equal(loaded.flat(), draws.flat())
+
+
+def test_predictions_of_any_kind_and_number_are_averaged_exactly(draws):
+    batch = {"x": np.ones((2, 3)), "y": np.zeros(2)}
+    always = fahmc.Model(MODEL.loglikelihood_fn, predict_fn=lambda position, rows: rows["x"][:, 0] > 0)
+    np.testing.assert_array_equal(draws.predict(batch, model=always), [1.0, 1.0])
+    # 800 float32 numbers of 2^24 + 2: a running sum in single precision would drift.
+    large = fahmc.Model(MODEL.loglikelihood_fn, predict_fn=lambda p, rows: jnp.full(2, 2.0**24 + 2, jnp.float32))
+    np.testing.assert_array_equal(draws.predict(batch, model=large), [2.0**24 + 2] * 2)
+    with pytest.raises(ModelError, match="predict_fn failed: KeyError: 'x'"):
+        draws.predict({"X": batch["x"]})
+
+
+def test_saving_into_a_missing_folder_gets_a_sentence(draws, tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be saved"):
+        draws.save(tmp_path / "none" / "run.nc")
+
+
+def test_numpy_counts_reach_the_file(tmp_path):
+    model = fahmc.Model(lambda p, batch: -((batch - p) ** 2), init=jnp.zeros(()))
+    options: dict = {"num_rounds": np.int64(6), "thin": np.int64(2), "num_chains": np.int32(2), "seed": np.int64(3)}
+    rows = fahmc.Federation.from_clients([np.arange(4.0)])
+    draws = fahmc.sample(model, rows, fahmc.HMC(0.1), **options, checkpoint_dir=tmp_path / "run", progress=False)
+    draws.save(tmp_path / "run.nc")
+    assert fahmc.Draws.load(tmp_path / "run.nc").num_draws == 3
