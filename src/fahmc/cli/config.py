@@ -1,0 +1,170 @@
+"""The configuration file of ``fahmc sample``: TOML in, objects of the library out.
+
+[model] and [sampler] are not described here a second time. Their settings are read off the signature of the function or
+class that they name, so the file takes exactly what the library takes. Every refusal names the file and the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pydantic
+
+import fahmc
+from fahmc.cli.construct import MODELS, SAMPLERS, construct, import_model, parameters_of
+from fahmc.cli.sections import Config, DataSection, sentence
+from fahmc.cli.toml_lines import Source, locate_keys
+from fahmc.data import partition
+from fahmc.data.study import Study, build_study
+from fahmc.data.tables import read_arrays, read_clients, read_sites
+from fahmc.errors import DataError, SettingsError
+
+
+class Job(NamedTuple):
+    """What a configuration asks for, ready for ``fahmc.sample(model, federation, sampler, **run_kwargs)``."""
+
+    model: fahmc.Model
+    federation: fahmc.Federation
+    sampler: Any
+    run_kwargs: dict[str, Any]
+    output: Path
+    study: Study | None
+
+
+def load_config(file: str | Path) -> Config:
+    """Read and check a configuration file."""
+    path = Path(file)
+    return parse_config(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Read the text of a configuration file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path.name} is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
+
+
+def parse_config(text: str, path: Path) -> Config:
+    """Check the text of a configuration; relative paths in it start at the folder of ``path``."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"\(at line (\d+), ", str(error))
+        place = f"{path.name}, line {line[1]}" if line else path.name
+        raise SettingsError(f"{place}: this is not TOML: {error}. A setting reads: key = value.") from error
+    source = Source(path, locate_keys(text))
+    try:
+        config = Config.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise SettingsError("\n".join(sentence(source, entry) for entry in error.errors())) from error
+    config._source = source
+    # What needs no data is tried now, so that a long read does not end at a misspelled setting.
+    build_model(config)
+    build_sampler(config)
+    _build_stop_rule(config)
+    return config
+
+
+def build(config: Config) -> Job:
+    """Read the data and make everything that ``fahmc.sample`` takes."""
+    federation, study = build_federation(config)
+    model = build_model(config, study)
+    if study is not None:
+        _check_outcome(config._source, model, study)
+    run_kwargs = config.run.model_dump(exclude={"output", "stop_when"}) | {"stop_when": _build_stop_rule(config)}
+    output = config._source.path.parent / config.run.output
+    return Job(model, federation, build_sampler(config), run_kwargs, output, study)
+
+
+def build_sampler(config: Config) -> Any:
+    """Build the sampler of [sampler]."""
+    return construct(config._source, ("sampler",), SAMPLERS, config.sampler)
+
+
+def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
+    """Read the rows of [data]: encoded as a `Study` if an outcome is named, else npz arrays as they are."""
+    data, source = config.data, config._source
+    study = None
+    try:
+        if data.outcome is None:
+            clients = _read_untouched(data, source.path.parent)
+        else:
+            study = _read_study(data, source.path.parent)
+            clients = study.clients
+        federation = fahmc.Federation.from_clients(clients)
+    except DataError as error:
+        raise DataError(f"{source.place(('data',))}: {error}") from error
+    if data.weights is not None:
+        try:  # apart from the rows, so that whatever is refused here is the weights
+            federation = fahmc.Federation.from_clients(clients, weights=data.weights)
+        except DataError as error:
+            raise source.refusal(("data", "weights"), str(error)) from error
+    return federation, study
+
+
+def build_model(config: Config, study: Study | None = None) -> fahmc.Model:
+    """Build the model of [model]; a ready-made one takes the features' names from the study."""
+    source, settings = config._source, dict(config.model)
+    if "object" in settings:
+        reference = settings.pop("object")
+        if settings:
+            message = f"model.object stands alone, but {', '.join(settings)} came with it. Set those in the code."
+            raise source.refusal(("model", "object"), message)
+        return import_model(source, reference)
+    if study is not None:
+        if "feature_names" in parameters_of(MODELS[settings["name"]]):  # a name that `load_config` has tried
+            settings.setdefault("feature_names", list(study.feature_names))
+    return construct(source, ("model",), MODELS, settings)
+
+
+def _build_stop_rule(config: Config) -> Any:
+    rule = config.run.stop_when
+    if rule is None:
+        return None
+    try:
+        return fahmc.RHatBelow(threshold=rule.r_hat, every=rule.every, method=rule.method)
+    except SettingsError as error:
+        raise config._source.refusal(("run", "stop_when"), str(error).replace("threshold", "r_hat", 1)) from error
+
+
+def _read_study(data: DataSection, folder: Path) -> Study:
+    if data.clients is not None:
+        tables = read_clients({name: folder / file for name, file in data.clients.items()})
+    else:
+        assert data.file is not None and data.site_column is not None  # checked by DataSection
+        tables = read_sites(folder / data.file, data.site_column)
+    return build_study(
+        tables,
+        data.outcome or "",
+        features=data.features,
+        outcome_positive=data.outcome_positive,
+        categorical=data.categorical,
+        missing=data.missing,
+        standardize=data.standardize,
+    )
+
+
+def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:
+    files = {"": data.file} if data.clients is None else data.clients
+    for file in files.values():
+        if Path(file or "").suffix.lower() != ".npz":
+            raise DataError(
+                f"data.outcome is missing, and {file} is not an .npz file, whose arrays can go as they are."
+            )
+    arrays = {name: read_arrays(folder / str(file)) for name, file in files.items()}
+    return arrays if data.clients is not None else partition.by_column(arrays[""], data.site_column or "")
+
+
+def _check_outcome(source: Source, model: fahmc.Model, study: Study) -> None:
+    """Let the model look at the outcome now, while the line that chose it is known."""
+    for client, rows in study.clients.items():
+        complaint = model.validate_fn(rows) if model.validate_fn is not None else None
+        if complaint:
+            levels = f" Its levels are {', '.join(study.outcome_levels)}." if study.outcome_levels else ""
+            raise source.refusal(("data", "outcome"), f"client {client!r}: {complaint}{levels}")

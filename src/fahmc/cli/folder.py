@@ -1,0 +1,187 @@
+"""The folder of a command's results.
+
+config.toml     the configuration, as it was                      ┐
+job.json        where it lay, so that its relative paths hold     ├ only of `fahmc sample`
+checkpoint/     the run itself, durable                           ┘
+draws.nc        the draws; ArviZ reads them too
+pooled.nc       draws from the pooled rows to compare with, if there are any
+report.json     what the report says beside the numbers: title, notes, parameters of interest
+report.html     the report, and its parts: summary.md, summary.csv, *.png
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fahmc.errors import CheckpointError, SettingsError
+from fahmc.runs.checkpoint import write_atomically
+
+if TYPE_CHECKING:
+    from fahmc.cli.sections import Config
+    from fahmc.draws import Draws
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a report says beside the numbers."""
+
+    title: str = "Posterior report"
+    notes: Sequence[str] = ()
+    highlight: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """Paths of the results in one folder."""
+
+    path: Path
+
+    @property
+    def draws(self) -> Path:
+        """The file of draws."""
+        return self.path / "draws.nc"
+
+    @property
+    def pooled(self) -> Path:
+        """The file of draws from the pooled rows."""
+        return self.path / "pooled.nc"
+
+    @property
+    def report(self) -> Path:
+        """The page of the report."""
+        return self.path / "report.html"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The durable run."""
+        return self.path / "checkpoint"
+
+    def create(self) -> None:
+        """Make the folder, or refuse the path."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{self.path} cannot be a folder of results: {error.strerror}.") from error
+
+    def has_job(self) -> bool:
+        """Whether `fahmc sample` made this folder."""
+        return (self.path / "job.json").exists()
+
+    def claim(self, text: str, config: Config) -> None:
+        """Take the folder for a configuration, unless it holds the run of another; more rounds extend a run."""
+        if self.has_job():
+            _check_same_run(self.path, self.load_config(), config)
+        elif self.draws.exists() or self.checkpoint.exists():
+            raise CheckpointError(
+                f"{self.path} holds results that are not of `fahmc sample`; choose another folder with --output."
+            )
+        source = config._source.path.resolve()
+        job = {"format": _FORMAT, "config_folder": str(source.parent), "config_name": source.name}
+        write_atomically(self.path / "config.toml", text.encode())
+        write_atomically(self.path / "job.json", json.dumps(job, indent=1).encode())
+
+    def load_config(self) -> Config:
+        """Read the configuration of the run; its relative paths start where it lay at first."""
+        from fahmc.cli.config import parse_config
+
+        try:
+            text = (self.path / "config.toml").read_text(encoding="utf-8")
+            job = json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+            source = Path(job["config_folder"]) / job["config_name"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{self.path} cannot be read as a run of `fahmc sample` ({error}).") from error
+        return parse_config(text, source)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process from sampling into this folder; the lock ends with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        with open(self.path / ".lock", "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CheckpointError(
+                    f"Another process is sampling into {self.path}; wait for it, or stop it first."
+                ) from None
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say where a file could not be written, and what is left: a full disk does not name its file."""
+        try:
+            yield
+        except BrokenPipeError:  # of standard output, not of this folder
+            raise
+        except OSError as error:
+            what = f"a file in {self.path} cannot be read or written: {error}. Check the free space and permissions"
+            kept = "; draws up to the last checkpoint are kept, and `fahmc resume` goes on from there"
+            has_checkpoint = os.path.isdir(self.checkpoint)
+            raise CheckpointError(f"{what}{kept if has_checkpoint else ', then run the command again'}.") from error
+
+    def write_words(self, words: Words) -> None:
+        """Keep what the report says beside the numbers, so that it can be made again."""
+        write_atomically(self.path / "report.json", json.dumps(asdict(words), indent=1).encode())
+
+    def read_words(self) -> Words:
+        """Return what the report says beside the numbers."""
+        file = self.path / "report.json"
+        if not file.exists():
+            return Words(title=self.path.resolve().name)
+        try:
+            return Words(**json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(f"{file} cannot be read ({error}); delete it to go without.") from error
+
+    def write_report(self, draws: Draws, reference: Draws | None) -> Path:
+        """Make the report and its figures."""
+        from fahmc.report import write_report
+
+        words = self.read_words()
+        return write_report(
+            draws,
+            self.path,
+            reference=reference,
+            title=words.title,
+            notes=words.notes,
+            highlight=words.highlight or None,
+        )
+
+    def files(self) -> dict[str, str]:
+        """Name the results that are there, for programs."""
+        found = sorted(file for file in self.path.iterdir() if file.suffix in (".nc", ".html", ".md", ".csv", ".png"))
+        return {file.name: str(file) for file in found}
+
+
+def _check_same_run(path: Path, saved: Config, config: Config) -> None:
+    """Refuse a configuration that differs in what draws depend on; only the length may grow."""
+    before, now = _settings(saved), _settings(config)
+    differing = [name for name in [*before, *now] if before.get(name) != now.get(name)]
+    if differing:
+        name = differing[0]
+        raise CheckpointError(
+            f"{path} holds a run with {name} = {before.get(name)!r}, but now it is {now.get(name)!r}. Choose another "
+            "folder with --output, or delete this one."
+        )
+    if config.run.num_rounds < saved.run.num_rounds:
+        raise CheckpointError(
+            f"{path} holds a run of num_rounds = {saved.run.num_rounds}; {config.run.num_rounds} would shorten it. Ask "
+            "for at least as many, or choose another folder with --output."
+        )
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Flatten the settings that may not change in a folder."""
+    dumped = config.model_dump(exclude={"run": {"num_rounds", "output", "stop_when"}})
+    return {f"{section}.{key}": value for section, table in dumped.items() for key, value in table.items()}

@@ -1,0 +1,165 @@
+"""`fahmc sample`, `fahmc resume` and `fahmc report`: a run from a configuration, its continuation, its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fahmc.cli.config import Job, build, parse_config, read_text
+from fahmc.cli.folder import ResultFolder, Words
+from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
+from fahmc.draws import Draws
+from fahmc.errors import CheckpointError, DivergenceError
+from fahmc.report import judge, parameter_table
+from fahmc.sample import sample
+
+_FINISHED = ("complete", "stop_when")
+
+
+def run_config(file: Path, folder: Path | None, output: Output) -> None:
+    """Sample what a configuration file asks for, durably, and report on it."""
+    text = read_text(file)
+    config = parse_config(text, file)
+    job = build(config)
+    results = ResultFolder(folder or job.output)
+    results.create()
+    with results.writing(), results.locked():
+        results.claim(text, config)
+        results.write_words(_words(config._source.path.stem, job))
+        draws = _sample_durably(job, results, output)
+        _conclude("sample", draws, results, output)
+
+
+def resume_run(folder: Path, output: Output) -> None:
+    """Continue a run of `fahmc sample` that did not reach its end."""
+    results = _find_run(folder)
+    with results.writing(), results.locked():
+        config = results.load_config()
+        finished = _load_finished(results, config.run.num_rounds)
+        if finished is not None and results.report.exists():
+            output.log(f"{results.path} is complete; there is nothing to resume.")
+            output.result(_as_values("resume", finished, results))
+            return
+        draws = finished or _sample_durably(build(config), results, output)
+        _conclude("resume", draws, results, output)
+
+
+def remake_report(target: Path, folder: Path | None, output: Output) -> None:
+    """Make the report again from the draws in a folder, or from one file of draws."""
+    if target.is_dir():
+        source = ResultFolder(target)
+        if not source.draws.exists():
+            hint = "; `fahmc resume` finishes its run first" if source.has_job() else ""
+            raise CheckpointError(f"{target} holds no draws.nc, so there is nothing to report{hint}.")
+        draws, results = Draws.load(source.draws), ResultFolder(folder or target)
+        reference = Draws.load(source.pooled) if source.pooled.exists() else None
+        words = source.read_words()
+    else:
+        draws, reference, words = Draws.load(target), None, Words(title=target.stem)
+        results = ResultFolder(folder or target.with_name(f"{target.stem}-report"))
+    results.create()
+    with results.writing():
+        results.write_words(words)
+        _conclude("report", draws, results, output, reference)
+
+
+def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
+    """Sample with a checkpoint; whatever ends the run early, the draws before it are in draws.nc."""
+    try:
+        draws = sample(
+            job.model,
+            job.federation,
+            job.sampler,
+            **job.run_kwargs,
+            checkpoint_dir=results.checkpoint,
+            progress=output.progress,
+        )
+    except DivergenceError as error:
+        if error.draws is None:
+            raise
+        error.draws.save(results.draws)
+        raise DivergenceError(f"{error} As one file: {results.draws}.", error.draws) from error
+    except KeyboardInterrupt as error:
+        reason = f"{error}; " if str(error) else ""
+        raise KeyboardInterrupt(f"{reason}`fahmc resume {results.path}` goes on from the last checkpoint") from error
+    draws.save(results.draws)
+    if draws.settings["ended"] == "interrupted":
+        raise KeyboardInterrupt(
+            f"the {draws.num_draws} draws a chain so far are in {results.draws}; `fahmc resume {results.path}` goes on"
+        )
+    return draws
+
+
+def _conclude(
+    command: str, draws: Draws, results: ResultFolder, output: Output, reference: Draws | None = None
+) -> None:
+    """Write the report and print the numbers."""
+    with output.working("Writing the report"):
+        results.write_report(draws, reference)
+        table = parameter_table(draws, reference=reference)
+    output.show(
+        summary_table(table, f"{draws.num_chains} chains x {draws.num_draws:,} draws"),
+        *verdict_lines(judge(draws, table)),
+        cost_line(draws),
+        f"Draws and report: {results.path}/ (open report.html).",
+    )
+    output.result(_as_values(command, draws, results, table))
+
+
+def _as_values(command: str, draws: Draws, results: ResultFolder, table: Any = None) -> dict[str, Any]:
+    """Say for programs what was drawn and where it lies."""
+    table = parameter_table(draws) if table is None else table
+    return {
+        "command": command,
+        "status": draws.settings.get("ended", "complete"),
+        "exit_code": 0,
+        "output": results.path,
+        "files": results.files(),
+        "num_chains": draws.num_chains,
+        "num_draws": draws.num_draws,
+        "verdict": judge(draws, table)._asdict(),
+        "parameters": parameter_rows(table),
+        "cost": draws.cost,
+        "settings": draws.settings,
+    }
+
+
+def _words(name: str, job: Job) -> Words:
+    """Say under the report's verdict whose rows were sampled."""
+    rows = zip(job.federation.names, job.federation.sizes, strict=True)
+    notes = [f"Rows by client: {', '.join(f'{client} {int(size):,}' for client, size in rows)}."]
+    if job.study is not None and sum(job.study.dropped.values()):
+        dropped = ", ".join(f"{client} {count}" for client, count in job.study.dropped.items() if count)
+        notes.append(f"Rows left out because a value was missing: {dropped}.")
+    if job.study is not None and job.study.standardization:
+        notes.append(
+            "Standardised features, whose coefficients are per standard deviation: "
+            + ", ".join(f"{name} (sd {scale.sd:.4g})" for name, scale in job.study.standardization.items())
+            + "."
+        )
+    return Words(title=name, notes=notes)
+
+
+def _find_run(folder: Path) -> ResultFolder:
+    """Return the folder of a run of `fahmc sample`, or say why this is none."""
+    for candidate in (folder, folder.parent):
+        results = ResultFolder(candidate)
+        # The second case: somebody named the checkpoint inside the folder.
+        if results.has_job() and (candidate == folder or folder.name == results.checkpoint.name):
+            return results
+    if (folder / "run.json").exists():
+        raise CheckpointError(
+            f"{folder} is the checkpoint of a Python call; the same fahmc.sample(...) call with the same "
+            "checkpoint_dir continues it."
+        )
+    what = "does not exist" if not folder.exists() else "holds no run of `fahmc sample`"
+    raise CheckpointError(f"{folder} {what}; give the folder that `fahmc sample` wrote to.")
+
+
+def _load_finished(results: ResultFolder, num_rounds: int) -> Draws | None:
+    """Return the draws if the run reached its end, and no more rounds have been asked for since."""
+    if not results.draws.exists():
+        return None
+    draws = Draws.load(results.draws)
+    is_finished = draws.settings["ended"] in _FINISHED and draws.settings["num_rounds"] == num_rounds
+    return draws if is_finished else None

@@ -1,0 +1,91 @@
+"""The sections of a configuration file: which settings there are, and what each may be."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+import pydantic
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from fahmc.cli.construct import unknown_key
+from fahmc.cli.toml_lines import KeyPath, Source
+
+
+class _Section(pydantic.BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(_Section):
+    """[data]: where the rows lie, and what is made of them; paths are relative to the configuration file."""
+
+    file: str | None = None
+    site_column: str | None = None
+    clients: dict[str, str] | None = None
+    outcome: str | None = None
+    outcome_positive: str | None = None
+    features: list[str] | None = None
+    categorical: list[str] = []
+    missing: Literal["error", "drop"] = "error"
+    standardize: bool = True
+    weights: dict[str, float] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.file is None) == (self.clients is None) or (self.file is None) != (self.site_column is None):
+            raise ValueError("give either file and site_column, or a table [data.clients] with name = path; not both")
+        encoding = self.model_fields_set & {"outcome_positive", "features", "categorical", "missing", "standardize"}
+        if self.outcome is None and encoding:
+            raise ValueError(f"{', '.join(sorted(encoding))} without outcome: name the outcome column as well")
+        return self
+
+
+class StopSection(_Section):
+    """stop_when: sample until every R-hat is below a threshold."""
+
+    r_hat: float
+    every: int = 100
+    method: str = "rank"
+
+
+class RunSection(_Section):
+    """[run]: how long, how many chains, and where the results go."""
+
+    num_rounds: int = Field(ge=1)
+    num_warmup_rounds: int = Field(0, ge=0)
+    num_chains: int = Field(4, ge=1)
+    seed: int = Field(0, ge=0)
+    private_seed: int | None = Field(None, ge=0)
+    thin: int = Field(1, ge=1)
+    dtype: Literal["float32", "float64"] | None = None
+    stop_when: StopSection | None = None
+    output: str = "fahmc-run"
+
+
+class Config(_Section):
+    """A configuration file whose every setting was checked, apart from what only the data can tell."""
+
+    model: dict[str, Any]
+    data: DataSection
+    sampler: dict[str, Any]
+    run: RunSection
+    _source: Source = PrivateAttr()
+
+
+def sentence(source: Source, entry: Any) -> str:
+    """Put one of Pydantic's complaints into words, with its line."""
+    where: KeyPath = tuple(str(part) for part in entry["loc"])
+    name, message = ".".join(where), entry["msg"].removeprefix("Value error, ")
+    message = re.sub("a valid dictionary.*", "a table", message)
+    section: Any = Config
+    for part in where[:-1]:
+        section = {"data": DataSection, "run": RunSection, "stop_when": StopSection}.get(part, section)
+    known = list(section.model_fields)
+    if entry["type"] == "extra_forbidden":
+        return f"{source.place(where)}: {unknown_key('.'.join(where), where[-1], known)}"
+    if entry["type"] == "missing":
+        name = f"[{name}]" if len(where) == 1 else name
+        return f"{source.place(where)}: {name} is missing; it has no default. Add it."
+    if isinstance(entry["input"], dict):
+        return f"{source.place(where)}: [{name}]: {message}."
+    return f"{source.place(where)}: {name} = {entry['input']!r}: {message[0].lower()}{message[1:]}."
