@@ -1,0 +1,59 @@
+"""What the README and the docs show runs as printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fahmc import theory
+from fahmc.cli.config import build, load_config
+from fahmc.data.trial import opt_csv_path
+from gaussian_study import dynamics_of
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example_prints_what_it_says(code, printed):
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert NUMBER.sub("#", run.stdout).split() == NUMBER.sub("#", printed).split()
+    # Another processor may round the last digit differently.
+    for value, expected in zip(NUMBER.findall(run.stdout), NUMBER.findall(printed), strict=True):
+        assert float(value) == pytest.approx(float(expected), abs=0.011)
+
+
+def test_first_screen_is_short():
+    code = [line for line in EXAMPLES[0][0].splitlines() if line.strip() and not line.startswith("import")]
+    assert len(code) <= 15
+
+
+def test_documented_configuration_is_accepted(tmp_path):
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    (configuration,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "trial.csv").write_bytes(opt_csv_path().read_bytes())
+    (tmp_path / "study.toml").write_text(configuration)
+    job = build(load_config(tmp_path / "study.toml"))
+    assert job.federation.num_clients == 4 and job.federation.num_rows == 814
+    assert job.run_kwargs["num_rounds"] == 2000
+
+
+def test_stated_bias_of_the_first_example():
+    """The README says 2 % of a posterior standard deviation; so does the exact law of its sampler on its rows."""
+    names: dict = {}
+    exec(EXAMPLES[0][0].split("draws = ")[0], names)
+    federation, sampler = names["federation"], names["sampler"]
+    precisions, means = [], []
+    for rows, size in zip(federation.rows, federation.sizes, strict=True):
+        scale = federation.num_rows / size
+        precisions.append(scale * rows["x"].T @ rows["x"] + np.eye(2))
+        means.append(np.linalg.solve(precisions[-1], scale * rows["x"].T @ rows["y"]))
+    clients = theory.GaussianClients(np.array(means), np.array(precisions), federation.weights)
+    posterior, law = clients.posterior(), theory.stationary_law(clients, dynamics_of(sampler))
+    bias = np.abs(law.mean - posterior.mean) / np.sqrt(np.diag(posterior.covariance))
+    assert 0.015 < bias.max() < 0.025
