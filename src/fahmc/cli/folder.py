@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fahmc.errors import CheckpointError, SettingsError
-from fahmc.runs.checkpoint import write_atomically
+from fahmc.runs.checkpoint import lock_folder, write_atomically
 
 if TYPE_CHECKING:
     from fahmc.cli.sections import Config
@@ -102,20 +102,13 @@ class ResultFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second process from sampling into this folder; the lock ends with the process, however it ends."""
+        """Keep a second process from sampling into this folder."""
+        lock = lock_folder(self.path)
         try:
-            import fcntl
-        except ImportError:  # Windows
             yield
-            return
-        with open(self.path / ".lock", "wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CheckpointError(
-                    f"Another process is sampling into {self.path}; wait for it, or stop it first."
-                ) from None
-            yield
+        finally:
+            if lock is not None:
+                lock.close()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -47,7 +47,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be used as a run's folder: {error.strerror}.") from error
-        self._lock = _lock(self.path)
+        self._lock = lock_folder(self.path)
         self._num_blocks = 0
         try:
             self._claim(fingerprint)
@@ -155,7 +155,7 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _lock(path: Path) -> IO[bytes] | None:
+def lock_folder(path: Path) -> IO[bytes] | None:
     """Keep other processes out of the folder; the system lets go of the lock however this process ends."""
     try:
         import fcntl
