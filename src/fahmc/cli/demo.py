@@ -2,7 +2,8 @@
 
 The settings below were measured. Clinics differ, so the longer a client travels on its own potential before positions
 are averaged (K η), the larger the bias, which goes like (K η)²; the shorter, the more rounds. At K η = 0.12 the means
-of the coefficients are off by some hundredths of a posterior standard deviation, at 0.5 by more than a whole one.
+of the coefficients are off by some hundredths of a posterior standard deviation, as the demo prints; at 0.4 one is
+off by more than half of one (tests/engines/test_warning_signs.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TREATMENT = "coefficients[treatment]"
 _PRIOR_SCALE = 2.5
 _NUM_CHAINS = 8
 _FEDERATED = FAHMC(step_size=0.03, num_leapfrog_steps=4)
-# Longer trajectories are free of bias here, as each is accepted or rejected: about 85 % are accepted.
+# Longer trajectories are free of bias here, as each is accepted or rejected (nine in ten are accepted).
 _POOLED = HMC(step_size=0.075, num_leapfrog_steps=5, metropolis=True)
 # Neighbouring rounds hardly differ; every fourth keeps the files small and loses nothing.
 _THIN = 4

@@ -118,7 +118,7 @@ class LocalRound(Protocol):
 
 def build_kernel(sampler: FAHMC, gradient_fn: GradientFn, mass: Mass, dimension: int) -> Kernel:
     """Build FA-HMC for an engine."""
-    trajectories, steps, reuses = sampler.num_local_steps, sampler.num_leapfrog_steps, sampler.reuses_gradient
+    local_steps, reuses = sampler.num_local_steps, sampler.reuses_gradient
     schedule = as_schedule(sampler.step_size)
     local_round = build_local_round(sampler, mass)
     in_leapfrog_units = sampler.sync_unit == "leapfrog"
@@ -134,9 +134,11 @@ def build_kernel(sampler: FAHMC, gradient_fn: GradientFn, mass: Mass, dimension:
         return schedule(first // sampler.num_leapfrog_steps if in_leapfrog_units else first)
 
     if in_leapfrog_units:
-        leapfrog_steps, estimates = trajectories, trajectories + 1 if reuses else 2 * trajectories
+        leapfrog_steps, estimates = local_steps, local_steps + 1 if reuses else 2 * local_steps
     else:
-        leapfrog_steps, estimates = trajectories * steps, trajectories * (steps if reuses else 2 * steps - 1)
+        leapfrog_steps = local_steps * sampler.num_leapfrog_steps
+        # A trajectory spares the second gradient of its last step (`leapfrog.trajectory_end`).
+        estimates = leapfrog_steps if reuses else 2 * leapfrog_steps - local_steps
     return Kernel(
         init=init,
         client_round=client_round,

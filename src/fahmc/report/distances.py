@@ -121,7 +121,7 @@ def wasserstein2_samples(a: ArrayLike, b: ArrayLike) -> float:
     W₂² = min_σ (1/n) Σ_i ‖a_i − b_σ(i)‖²
 
     In one dimension the pairing is by sorting, and the sizes may differ. Above that it is an assignment problem: n²
-    memory and up to n³ time (n = 2000 takes about a second), and equal sizes are needed.
+    memory and up to n³ time, and equal sizes are needed.
 
     Parameters
     ----------
