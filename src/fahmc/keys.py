@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, UInt32
 
+from fahmc.threefry import written_out
 from fahmc.types import ChainKeys, Key
 
 # Labels keep the streams of one seed apart.
@@ -38,7 +39,7 @@ def chain_keys(seed: int, num_chains: int, private_seed: int | None = None) -> C
     chains = np.arange(num_chains, dtype=np.uint32)
 
     def roots(seed: int, label: int) -> Key:
-        root = jax.random.fold_in(_root(seed), label)
+        root = jax.random.fold_in(written_out(_root(seed)), label)
         return jax.vmap(lambda chain: jax.random.fold_in(root, chain))(chains)
 
     return ChainKeys(roots(seed, _SHARED), roots(seed if private_seed is None else private_seed, _PRIVATE))
