@@ -4,7 +4,7 @@ from fahmc import data, engines, errors, models, report, theory
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, GaussianNoise, Minibatch
-from fahmc.density.potential import Model
+from fahmc.density.potential import Linear, Model
 from fahmc.draws import Draws
 from fahmc.dynamics import schedules
 from fahmc.dynamics.debiased import DebiasedFAHMC
@@ -22,6 +22,7 @@ __all__ = [
     "Federation",
     "FullGradient",
     "GaussianNoise",
+    "Linear",
     "Minibatch",
     "Model",
     "RHatBelow",

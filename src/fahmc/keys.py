@@ -6,6 +6,7 @@ for any block length, chain batching, padding or order of replies:
     shared momentum     (seed, chain, trajectory)
     private momentum    (private seed, chain, trajectory, client)
     gradient estimate   (private seed, chain, trajectory, client, leapfrog step, half)
+    outside the rows    (private seed, chain, leapfrog step of the run), see `dynamics.row_space`
     acceptance          (seed, chain, trajectory)
     initial position    (seed, chain)
 
@@ -26,7 +27,7 @@ from fahmc.threefry import written_out
 from fahmc.types import ChainKeys, Key
 
 # Labels keep the streams of one seed apart.
-_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE = range(6)
+_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE = range(7)
 
 
 def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
@@ -68,6 +69,11 @@ def gradient(keys: ChainKeys, trajectory: Int[Array, ""], identity: UInt32[Array
 def gradient_at(key_gradient: Key, leapfrog_step: Int[Array, ""], half: int) -> Key:
     """Key of xi_k (``half`` = 0) or xi_{k+1/2} (``half`` = 1)."""
     return _fold(key_gradient, 2 * leapfrog_step + half)
+
+
+def outside_noise(keys: ChainKeys, step: Int[Array, ""]) -> Key:
+    """Key of the clients' mean gradient noise in directions that no row points to."""
+    return _fold(keys.private, _OUTSIDE, step)
 
 
 def acceptance(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:

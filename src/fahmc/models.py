@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from fahmc.density.potential import Model
+from fahmc.density.potential import Linear, Model
 from fahmc.errors import SettingsError
 from fahmc.types import Batch, Key, Position
 
@@ -37,14 +37,13 @@ def linear_regression(
     if noise_scale is not None and not noise_scale > 0:
         raise SettingsError(f"noise_scale is {noise_scale}; it must be above 0, or None to have it sampled.")
 
-    def loglikelihood_fn(position: Position, batch: Batch) -> Array:
-        mean = _predictor(position, batch)
+    def row_loglikelihood(mean: Array, position: Position, batch: Batch) -> Array:
         log_noise = position["log_noise"] if noise_scale is None else jnp.log(noise_scale).astype(mean.dtype)
         residual = (batch["y"] - mean) / jnp.exp(log_noise)
         return -(residual**2) / 2 - log_noise - _LOG_TWO_PI / 2
 
     terms = _Terms(prior_scale, intercept, intercept_scale, feature_names, has_noise=noise_scale is None)
-    return _build(terms, loglikelihood_fn, lambda mean: mean, _check_columns, temperature)
+    return _build(terms, row_loglikelihood, lambda mean: mean, _check_columns, temperature)
 
 
 def logistic_regression(
@@ -57,12 +56,11 @@ def logistic_regression(
 ) -> Model:
     """Model P(y = 1) = 1 / (1 + exp(−xβ − α)) for y in {0, 1}; `predict` gives P(y = 1)."""
 
-    def loglikelihood_fn(position: Position, batch: Batch) -> Array:
-        logits = _predictor(position, batch)
-        return batch["y"].astype(logits.dtype) * logits - jax.nn.softplus(logits)
+    def row_loglikelihood(logits: Array, position: Position, batch: Batch) -> Array:
+        return batch["y"].astype(logits.dtype) * logits - _softplus(logits)
 
     terms = _Terms(prior_scale, intercept, intercept_scale, feature_names)
-    return _build(terms, loglikelihood_fn, jax.nn.sigmoid, _check_classes(2), temperature)
+    return _build(terms, row_loglikelihood, jax.nn.sigmoid, _check_classes(2), temperature)
 
 
 def poisson_regression(
@@ -75,14 +73,13 @@ def poisson_regression(
 ) -> Model:
     """Model y ~ Poisson(exp(xβ + α)); `predict` gives the rate."""
 
-    def loglikelihood_fn(position: Position, batch: Batch) -> Array:
-        log_rate = _predictor(position, batch)
+    def row_loglikelihood(log_rate: Array, position: Position, batch: Batch) -> Array:
         y = batch["y"].astype(log_rate.dtype)
         return y * log_rate - jnp.exp(log_rate) - jax.lax.lgamma(y + 1)
 
     terms = _Terms(prior_scale, intercept, intercept_scale, feature_names)
     check_counts = _check_outcome(lambda y: (y >= 0) & (y == np.floor(y)), "a count, 0 or more")
-    return _build(terms, loglikelihood_fn, jnp.exp, check_counts, temperature)
+    return _build(terms, row_loglikelihood, jnp.exp, check_counts, temperature)
 
 
 def softmax_regression(
@@ -100,11 +97,11 @@ def softmax_regression(
     """
     _check_num_classes(num_classes)
 
-    def loglikelihood_fn(position: Position, batch: Batch) -> Array:
-        return _class_loglikelihood(_predictor(position, batch), batch["y"])
+    def row_loglikelihood(logits: Array, position: Position, batch: Batch) -> Array:
+        return _class_loglikelihood(logits, batch["y"])
 
     terms = _Terms(prior_scale, intercept, intercept_scale, feature_names, outputs=(num_classes,))
-    return _build(terms, loglikelihood_fn, jax.nn.softmax, _check_classes(num_classes), temperature)
+    return _build(terms, row_loglikelihood, jax.nn.softmax, _check_classes(num_classes), temperature)
 
 
 def mlp(
@@ -184,11 +181,19 @@ class _Terms:
         return sum(_normal_prior(value, scales[name]) for name, value in position.items())
 
 
-def _build(terms: _Terms, loglikelihood_fn, inverse_link, validate_fn, temperature: float) -> Model:
-    """Put a generalised linear model together; ``inverse_link`` maps xβ + α to the prediction."""
+def _build(terms: _Terms, row_loglikelihood, inverse_link, validate_fn, temperature: float) -> Model:
+    """Put a generalised linear model together.
+
+    Parameters
+    ----------
+    row_loglikelihood
+        (xβ + α, position, batch) -> [row]
+    inverse_link
+        Maps xβ + α to the prediction.
+    """
     classes = ["class"] if terms.outputs else []
     return Model(
-        loglikelihood_fn=loglikelihood_fn,
+        loglikelihood_fn=lambda position, batch: row_loglikelihood(_predictor(position, batch), position, batch),
         logprior_fn=terms.logprior,
         init=terms.init,
         predict_fn=lambda position, batch: inverse_link(_predictor(position, batch)),
@@ -196,6 +201,13 @@ def _build(terms: _Terms, loglikelihood_fn, inverse_link, validate_fn, temperatu
         temperature=temperature,
         dims={"coefficients": ["feature", *classes], **({"intercept": classes} if classes else {})},
         coords={} if terms.feature_names is None else {"feature": list(terms.feature_names)},
+        linear=Linear(
+            parameter="coefficients",
+            covariates="x",
+            prior_scale=terms.prior_scale,
+            loglikelihood_fn=lambda xb, others, batch: row_loglikelihood(_with_intercept(xb, others), others, batch),
+            logprior_fn=terms.logprior,
+        ),
     )
 
 
@@ -226,8 +238,22 @@ def _check_classes(num_classes: int) -> Callable[[Batch], str | None]:
 
 def _predictor(position: Position, batch: Batch) -> Array:
     """Return xβ + α."""
-    eta = batch["x"] @ position["coefficients"]
-    return eta + position["intercept"] if "intercept" in position else eta
+    return _with_intercept(batch["x"] @ position["coefficients"], position)
+
+
+def _with_intercept(xb: Array, position: Position) -> Array:
+    return xb + position["intercept"] if "intercept" in position else xb
+
+
+@jax.custom_jvp
+def _softplus(x: Array) -> Array:
+    return jax.nn.softplus(x)
+
+
+@_softplus.defjvp
+def _softplus_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # JAX differentiates log(1 + exp(x)) through its logarithm, at several times the cost of the sigmoid that it is.
+    return _softplus(*primals), jax.nn.sigmoid(*primals) * tangents[0]
 
 
 def _class_loglikelihood(logits: Array, labels: Array) -> Array:

@@ -51,6 +51,7 @@ def sample(
     stop_when: RHatBelow | None = None,
     progress: bool | None = None,
     block_rounds: int | None = None,
+    row_space: bool | None = None,
 ) -> Draws:
     """Draw from the posterior that a federation's rows define together.
 
@@ -77,6 +78,9 @@ def sample(
         Show a progress bar; by default only on a terminal.
     block_rounds
         Rounds run between two looks at the outside world; by default about a second's worth. Draws do not depend on it.
+    row_space
+        Run generalised linear models in the space of their rows (`fahmc.dynamics.row_space`): the same draws to
+        rounding, under `GaussianNoise` the same law. By default where it pays; ``draws.settings["path"]`` says.
 
     Notes
     -----
@@ -104,6 +108,8 @@ def sample(
             num_chains=num_chains,
             init=init,
             dtype=precision,
+            # Another engine's clients hold their own rows, so nobody could do their rounds together.
+            row_space=row_space if engine is None or isinstance(engine, InProcess) else False,
         )
         pacing = Pacing(num_warmup_rounds, num_rounds, thin, stop_when, block_rounds)
         return _drive(plan, pacing, engine or InProcess(), checkpoint_dir, progress)
@@ -148,6 +154,7 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
     capacity = max(1, min(_BLOCK_BYTES // draw_bytes, pacing.num_rounds // pacing.thin))
     task = Task(
         kernel=plan.kernel,
+        row_space=plan.row_space,
         federation=plan.federation,
         chain_keys=plan.chain_keys,
         dtype=plan.dtype,

@@ -41,7 +41,7 @@ def _cipher(key: UInt32[Array, " 2"], high: Array, low: Array) -> tuple[Array, A
 
 
 def _count(shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Number the places of an array, as two words."""
+    """Return the number of each place of an array, as two words."""
     places = int(np.prod(shape))
     if places >= 2**32:
         raise ValueError(f"{places} random numbers at once; at most 2^32 - 1 can be drawn with one key.")

@@ -33,6 +33,11 @@ def bucket_clients(federation: Federation, dtype: np.dtype) -> list[Bucket]:
     return [_stack(federation, indices, dtype) for indices in _group_by_size(federation.sizes)]
 
 
+def num_padded_rows(federation: Federation) -> int:
+    """Return how many rows all buckets hold, padding included."""
+    return sum(len(indices) * int(federation.sizes[indices].max()) for indices in _group_by_size(federation.sizes))
+
+
 def single_client(federation: Federation, index: int, dtype: np.dtype) -> Client:
     """Return one client without padding."""
     bucket = _stack(federation, np.array([index]), dtype)

@@ -28,6 +28,32 @@ def _flat_prior(position: Position) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class Linear:
+    """Says that a model is a generalised linear one: it sees a parameter only through ``covariates @ parameter``.
+
+    It adds nothing to the model and need not be given; chains whose clients hold fewer rows than the parameter has
+    entries run several times faster with it (`fahmc.dynamics.row_space`). The position must be a dict.
+
+    Parameters
+    ----------
+    parameter, covariates
+        Names of the parameter, [feature, ...], in the position and of the covariates, [row, feature], in the batch.
+    prior_scale
+        The parameter's prior is N(0, prior_scale²) on every entry, independent of the other parameters; None: flat.
+    loglikelihood_fn
+        ``(covariates @ parameter, position without it, batch) -> [row]``.
+    logprior_fn
+        ``position without the parameter -> scalar``.
+    """
+
+    parameter: str
+    covariates: str
+    prior_scale: float | None
+    loglikelihood_fn: Callable[[Array, Position, Batch], Float[Array, " row"]]
+    logprior_fn: Callable[[Position], Any] = _flat_prior
+
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """What is sampled.
 
@@ -49,6 +75,8 @@ class Model:
     dims, coords
         Names of the axes of a parameter and of their entries, as in ArviZ: ``dims={"beta": ["feature"]}``,
         ``coords={"feature": ["age", "bmi"]}``.
+    linear
+        That the model is a generalised linear one, see `Linear`.
     """
 
     loglikelihood_fn: Callable[[Position, Batch], Float[Array, " row"]]
@@ -59,6 +87,7 @@ class Model:
     validate_fn: Callable[[Batch], str | None] | None = None
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    linear: Linear | None = None
 
     def __post_init__(self):
         for name in ("loglikelihood_fn", "logprior_fn"):

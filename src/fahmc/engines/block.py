@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fahmc.data.federation import Federation
+from fahmc.dynamics.row_space import RowSpace
 from fahmc.types import ChainKeys, Kernel
 
 
@@ -15,6 +16,8 @@ class Task(NamedTuple):
     """What an engine runs."""
 
     kernel: Kernel
+    row_space: RowSpace | None
+    """The same chains faster, for an engine that holds all rows; its states are not the kernel's."""
     federation: Federation
     chain_keys: ChainKeys
     dtype: np.dtype

@@ -9,21 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc import keys, tree
-from fahmc.data.buckets import single_client
+from fahmc.data.buckets import num_padded_rows, single_client
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import build_gradient, check_minibatch, rows_per_evaluation
 from fahmc.density.potential import Model, Potentials, build_potentials
 from fahmc.dynamics import debiased, fa_hmc, hmc
+from fahmc.dynamics import row_space as row_spaces
 from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
 from fahmc.dynamics.mass import build_mass
+from fahmc.dynamics.row_space import RowSpace
 from fahmc.dynamics.schedules import as_schedule, check_schedule
 from fahmc.errors import DataError, ModelError, SettingsError
 from fahmc.runs.checkpoint import digest
 from fahmc.runs.settings import describe
 from fahmc.runs.start import check_start, initial_positions, model_values
-from fahmc.types import ChainKeys, Client, Kernel, Position
+from fahmc.types import ChainKeys, Client, Kernel, Position, Vector
 
 
 class Plan(NamedTuple):
@@ -33,6 +35,8 @@ class Plan(NamedTuple):
     federation: Federation
     """As it is sampled: pooled for one-machine samplers."""
     kernel: Kernel
+    row_space: RowSpace | None
+    """Runs the kernel's chains where `fahmc.dynamics.row_space` applies."""
     potentials: Potentials
     chain_keys: ChainKeys
     start: Any
@@ -57,6 +61,7 @@ def make_plan(
     num_chains: int,
     init: Position | None,
     dtype: np.dtype,
+    row_space: bool | None = None,
 ) -> Plan:
     """Check the arguments against each other and build everything that a run needs."""
     _check_arguments(model, federation, sampler)
@@ -82,6 +87,8 @@ def make_plan(
     flat = jnp.asarray(tree.flatten_draws(positions, batch_ndim=1), dtype)
     check_start(potentials, federation, flat, dtype)
     kernel = _build_kernel(sampler, potentials, first, dtype)
+    fast = _row_space(row_space, model, federation, sampler, potentials, first, flat[0])
+    settings["path"] = "plain" if fast is None else "row space"
     fingerprint = {
         "format": 1,
         **settings,
@@ -98,10 +105,11 @@ def make_plan(
         model=model,
         federation=federation,
         kernel=kernel,
+        row_space=fast,
         potentials=potentials,
         chain_keys=keys.chain_keys(seed, num_chains, private_seed),
         # Not compiled: the rows that a Metropolis kernel looks at here would become constants of the program.
-        start=jax.vmap(kernel.init)(flat),
+        start=jax.vmap(kernel.init)(flat) if fast is None else fast.init(flat, num_padded_rows(federation)),
         dtype=dtype,
         num_chains=num_chains,
         settings=settings,
@@ -118,7 +126,8 @@ def message_bytes(plan: Plan) -> dict[str, int]:
     def size(message: Any) -> int:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
 
-    state, chain_keys = jax.tree.map(lambda leaf: leaf[0], (plan.start, plan.chain_keys))
+    state = jax.eval_shape(plan.kernel.init, jax.ShapeDtypeStruct((plan.potentials.dimension,), plan.dtype))
+    chain_keys = jax.tree.map(lambda leaf: leaf[0], plan.chain_keys)
     client = jax.tree.map(jnp.asarray, single_client(plan.federation, 0, plan.dtype))
     reply, _ = jax.eval_shape(plan.kernel.client_round, chain_keys, jnp.int32(0), state, client)
     messages = plan.num_chains * plan.federation.num_clients
@@ -140,6 +149,39 @@ def _build_kernel(sampler: FAHMC | HMC, potentials: Potentials, client: Client, 
     if sampler.metropolis:
         return hmc.build_metropolis_kernel(sampler, mass, potentials, client)
     return fa_hmc.build_kernel(sampler.as_fahmc(), gradient_fn, mass, potentials.dimension)
+
+
+def _row_space(
+    wanted: bool | None,
+    model: Model,
+    federation: Federation,
+    sampler: Any,
+    potentials: Potentials,
+    first: Client,
+    start: Vector,
+) -> RowSpace | None:
+    """Choose the faster of two ways to the same chains, unless the user chose."""
+    if wanted is False:
+        return None
+    is_possible = row_spaces.is_possible(model, sampler, federation)
+    if wanted and not is_possible:
+        raise SettingsError(
+            "row_space=True, but these chains cannot be run in row space: that takes a generalised linear model (a "
+            "ready-made one, or Model(linear=...)), FAHMC with exact gradients or GaussianNoise on them, a constant "
+            "step size, momentum_correlation=1, no mass matrix, and clients with no more rows than coefficients. "
+            "Leave row_space out to have it used where it pays."
+        )
+    if not is_possible or not (wanted or row_spaces.pays(model, sampler, federation)):
+        return None
+    fast = RowSpace(model, sampler, potentials)
+    plain, reduced = (float(value) for value in (potentials.value(start, first), fast.potential(start, first)))
+    if abs(plain - reduced) > 1e-3 * (1 + abs(plain)):
+        raise ModelError(
+            f"The model's linear part contradicts the model: the potential of client {federation.names[0]!r} at the "
+            f"start is {plain:g} by loglikelihood_fn and logprior_fn, but {reduced:g} by linear. Correct "
+            "Model(linear=...), or leave it out."
+        )
+    return fast
 
 
 def _check_arguments(model: Model, federation: Federation, sampler: FAHMC | HMC) -> None:

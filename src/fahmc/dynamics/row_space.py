@@ -1,0 +1,511 @@
+"""FA-HMC in the space of the rows, for models that see their coefficients only through the linear predictor xβ.
+
+Let the likelihood depend on β through xβ alone, and β have a N(0, s² I) prior. Then the likelihood's force on client c
+is a combination X_c′ g of its rows, and the prior's is −λβ with λ = 1/(s² τ). Leapfrog steps are linear in the forces:
+
+    β_k = a_k β_0 + b_k p_0 + X_c′ γ_k       (a_k, b_k) the first row of A^k, A a leapfrog step under the prior alone
+
+and γ, one number a row, follows the same leapfrog from 0 under the forces λγ + ∇ℓ(h), where the predictor
+
+    h_k = X_c β_k = a_k X_c β_0 + b_k X_c p_0 + X_c X_c′ γ_k
+
+needs n_c² multiplications instead of the 2 n_c d of a gradient. The average over the clients has the same form, with
+w_c γ_c over the rows of all of them, and its predictors follow from X X′: β itself is computed when a draw is kept and
+once a trajectory. The chain is the plain one to rounding.
+
+Noise N(0, σ² I) on each gradient is simulated inside the span of a client's rows, where the likelihood sees it, with an
+orthonormal basis Q_c in the place of X_c′: the law of Algorithm 1, whose g(θ_k, ξ_{k−1/2}) and g(θ_k, ξ_k) enter the
+path only through their mean, so that one draw of N(0, σ²/2) serves for the two. Outside the span it meets nothing but
+the prior; its effect after k steps is N(0, V_k) on each coordinate, and the clients' average is drawn at once, with
+covariance Σ_c w_c² V_k ⊗ (I − Q_c Q_c′). The same law, not the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from fahmc import keys
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient, GaussianNoise
+from fahmc.density.potential import Model, Potentials
+from fahmc.dynamics.fa_hmc import FAHMC
+from fahmc.types import ChainKeys, Client, Vector
+
+# The square root of a d × d matrix is computed once a run, in seconds up to this size.
+_LARGEST_ROOT = 2048
+
+
+class Pair(NamedTuple):
+    """A position and a momentum, of whatever space."""
+
+    at: Array
+    rate: Array
+
+    def flow(self, step: Float[Array, "2 2"]) -> Pair:
+        """Move under the prior alone."""
+        return Pair(step[0, 0] * self.at + step[0, 1] * self.rate, step[1, 0] * self.at + step[1, 1] * self.rate)
+
+    def __add__(self, other: Pair) -> Pair:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Pair(self.at + other.at, self.rate + other.rate)
+
+
+class RowSpaceState(NamedTuple):
+    """All chains between two rounds: β = base + X′ force, p = base_rate + X′ force_rate."""
+
+    base: Float[Array, "dim output chain"]
+    base_rate: Float[Array, "dim output chain"]
+    force: Float[Array, "row output chain"]
+    force_rate: Float[Array, "row output chain"]
+    predictor: Float[Array, "row output chain"]
+    """Xβ, for the rows of all clients."""
+    predictor_rate: Float[Array, "row output chain"]
+    rest: Float[Array, "other chain"]
+    """The other parameters, such as an intercept, and their momentum."""
+    rest_rate: Float[Array, "other chain"]
+
+
+class Rows(NamedTuple):
+    """What is computed of the clients' rows before the run. Lists have an entry for each bucket of clients."""
+
+    clients: list[Client]
+    grams: list[Any]
+    """[client, row, row] X_c X_c′; None for an orthonormal basis."""
+    factors: list[Any]
+    """[client, row, row] L_c in X_c = L_c Q_c′; None where the basis is the rows themselves."""
+    basis: Float[Array, "row dim"]
+    transposed: Float[Array, "dim row"]
+    """The basis again: a product with a transposed matrix takes XLA several times as long."""
+    gram: Any
+    """[row, row] of the basis, where that is a shorter way from forces to predictors than over the coefficients."""
+    outside: Any
+    """[dim, dim] square root of Σ_c w_c² (I − Q_c Q_c′)."""
+
+
+class _Round(NamedTuple):
+    """What changes in a round: what all clients have in common, then each one's deviation from it."""
+
+    step: Int[Array, ""]
+    base: Pair
+    force: Pair
+    predictor: Pair
+    own: list[Pair]
+    """γ_c and its rate, [client, column, row] for each bucket; a column is an output of a chain."""
+    rest: list[Pair]
+    """[client, chain, other] for each bucket."""
+    outside: Any
+    """Pair of [dim, column]: the clients' average of the noise that no likelihood sees."""
+    outside_cov: Any
+    """[2, 2] covariance of one client's such noise, on a coordinate."""
+
+
+class _Kick(NamedTuple):
+    """A change of momentum over a share of the step size."""
+
+    share: float
+    noise: float
+    """Standard deviation of its gradient noise, in units of σ."""
+    half: int
+    """Which of the two noises of a step it names."""
+
+
+# Between two drifts the last half of a step and the first of the next are one kick, with the mean of their noises.
+_FIRST_HALF, _WHOLE, _LAST_HALF = _Kick(0.5, 1.0, 0), _Kick(1.0, 0.5**0.5, 0), _Kick(0.5, 1.0, 1)
+
+
+def is_possible(model: Model, sampler: Any, federation: Federation) -> bool:
+    """Whether these chains can be run in row space."""
+    if model.linear is None or type(sampler) is not FAHMC:
+        return False
+    if sampler.momentum_correlation < 1 or sampler.inverse_mass_matrix is not None or callable(sampler.step_size):
+        return False
+    is_noisy = isinstance(sampler.gradient, GaussianNoise)
+    exact = sampler.gradient.of if is_noisy else sampler.gradient
+    if not isinstance(exact, FullGradient) or (is_noisy and sampler.reuse_gradient):
+        return False
+    covariates = federation.rows[0][model.linear.covariates]
+    return covariates.ndim == 2 and federation.sizes.max() <= covariates.shape[1]
+
+
+def pays(model: Model, sampler: FAHMC, federation: Federation) -> bool:
+    """Whether row space takes clearly fewer multiplications, counted for a round of one chain and one output."""
+    assert model.linear is not None
+    dimension = federation.rows[0][model.linear.covariates].shape[1]
+    sizes, steps = federation.sizes.astype(float), _round_steps(sampler)
+    num_rows = sizes.sum()
+    is_noisy = isinstance(sampler.gradient, GaussianNoise)
+    if is_noisy and dimension > _LARGEST_ROOT:
+        return False
+    plain = 2 * steps * num_rows * dimension
+    within = (2 if is_noisy else 1) * steps * (sizes**2).sum()
+    between = 2 * min(num_rows**2, 2 * num_rows * dimension)
+    outside = 2 * dimension * (dimension + num_rows) if is_noisy else 0
+    return within + between + outside < plain / 1.5
+
+
+class RowSpace:
+    """FA-HMC of all clients and chains together; `is_possible` says where."""
+
+    chain_axis = -1
+    """Of a state's arrays: matrix products are fastest with the chains as columns."""
+
+    def __init__(self, model: Model, sampler: FAHMC, potentials: Potentials):
+        assert model.linear is not None and isinstance(sampler.step_size, float)
+        self._model, self._linear = model, model.linear
+        self._eta = sampler.step_size
+        self._sigma = sampler.gradient.scale if isinstance(sampler.gradient, GaussianNoise) else None
+        self._trajectory_steps, self._round_steps = sampler.num_leapfrog_steps, _round_steps(sampler)
+        prior_scale = self._linear.prior_scale
+        self._lambda = 0.0 if prior_scale is None else 1 / (prior_scale**2 * model.temperature)
+        longest = min(self._trajectory_steps, self._round_steps)
+        self._flows, self._noise_covs = _prior_flows(self._eta, self._lambda, longest)
+        self._unravel = potentials.unravel
+        self._outputs = potentials.template[self._linear.parameter].shape[1:]
+        self._num_outputs = int(np.prod(self._outputs))
+        rest = {name: leaf for name, leaf in potentials.template.items() if name != self._linear.parameter}
+        self._unravel_rest = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), rest))[1]
+
+    def potential(self, position: Vector, client: Client) -> Float[Array, ""]:
+        """f_c as the linear part tells it, to be compared with what the model says."""
+        coefficients, rest = self._split(position)
+        predictor = client.rows[self._linear.covariates] @ coefficients
+        return self._loss(predictor.T, rest, client) + self._lambda / 2 * jnp.sum(coefficients**2)
+
+    def init(self, positions: Float[Array, "chain dim"], num_rows: int) -> RowSpaceState:
+        """Start all chains. The first round computes the predictors, as the first of every trajectory does."""
+        base, rest = jax.vmap(self._split, out_axes=-1)(positions)
+        rows = jnp.zeros((num_rows, *base.shape[1:]), positions.dtype)
+        return RowSpaceState(base, jnp.zeros_like(base), rows, rows, rows, rows, rest, jnp.zeros_like(rest))
+
+    def prepare(self, clients: list[Client]) -> Rows:
+        """Compute what depends on the rows alone."""
+        covariates = [np.asarray(bucket.rows[self._linear.covariates], np.float64) for bucket in clients]
+        weights = np.concatenate([bucket.weight for bucket in clients]).astype(np.float64)
+        dtype = clients[0].weight.dtype
+        grams = factors = [None] * len(clients)
+        bases, outside = covariates, None
+        if self._sigma is not None:
+            bases, factors = zip(*[_orthonormal(x) for x in covariates], strict=True)
+        else:
+            grams = [x @ x.swapaxes(1, 2) for x in covariates]
+        basis = np.concatenate([rows.reshape(-1, rows.shape[2]) for rows in bases])
+        if self._sigma is not None:
+            spans = np.repeat(weights, np.concatenate([np.full(len(q), q.shape[1]) for q in bases]))
+            outside = _square_root(np.sum(weights**2) * np.eye(basis.shape[1]) - (basis.T * spans**2) @ basis)
+        gram = basis @ basis.T if len(basis) <= 2 * basis.shape[1] else None
+        arrays = Rows(clients, list(grams), list(factors), basis, basis.T, gram, outside)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else None), arrays)
+
+    def positions(self, rows: Rows, state: RowSpaceState) -> Float[Array, "chain dim"]:
+        """Return the chains' positions."""
+        return jax.vmap(self._join, in_axes=-1)(self._coefficients(rows, state), state.rest)
+
+    def _coefficients(self, rows: Rows, state: RowSpaceState) -> Float[Array, "dim output chain"]:
+        return state.base + _product(rows.transposed, _columns(state.force)).reshape(state.base.shape)
+
+    def advance(self, rows: Rows, chain_keys: ChainKeys, round_index: Int[Array, ""], state: RowSpaceState):
+        """Let all clients of all chains do a round, and average.
+
+        Returns the state, [chain, client] each: |θ_c − θ|², and whether θ_c is finite; and no statistics of its own.
+        """
+        first = round_index * self._round_steps
+        state = lax.cond(first % self._trajectory_steps == 0, lambda: self._rebase(rows, state), lambda: state)
+        now = self._start(rows, first, state)
+        now = lax.while_loop(
+            lambda now: now.step < first + self._round_steps, lambda now: self._segment(rows, chain_keys, now), now
+        )
+        return self._average(rows, state, now)
+
+    def _rebase(self, rows: Rows, state: RowSpaceState) -> RowSpaceState:
+        """Compute β and Xβ anew, so that rounding does not add up over trajectories; the momentum is drawn next."""
+        base, zeros = self._coefficients(rows, state), jnp.zeros_like(state.force)
+        predictor = _product(rows.basis, _columns(base)).reshape(zeros.shape)
+        return state._replace(base=base, force=zeros, force_rate=zeros, predictor=predictor)
+
+    def _start(self, rows: Rows, first: Int[Array, ""], state: RowSpaceState) -> _Round:
+        base, force, predictor, rest = (Pair(*state[place : place + 2]) for place in (0, 2, 4, 6))
+        base, force, predictor = (Pair(*map(_columns, pair)) for pair in (base, force, predictor))
+        num_columns, dtype = base.at.shape[1], base.at.dtype
+        is_noisy = self._sigma is not None
+        return _Round(
+            step=first,
+            base=base,
+            force=force,
+            predictor=predictor,
+            own=[Pair(*[jnp.zeros((n, num_columns, size), dtype)] * 2) for n, size in _bucket_shapes(rows)],
+            rest=[
+                Pair(*(jnp.broadcast_to(leaf.T, (n, *leaf.T.shape)) for leaf in rest)) for n, _ in _bucket_shapes(rows)
+            ],
+            outside=Pair(*[jnp.zeros_like(base.at)] * 2) if is_noisy else None,
+            outside_cov=jnp.zeros((2, 2), dtype) if is_noisy else None,
+        )
+
+    def _segment(self, rows: Rows, chain_keys: ChainKeys, now: _Round) -> _Round:
+        """Run to the end of the trajectory or of the round, whichever comes first."""
+        trajectory, k = jnp.divmod(now.step, self._trajectory_steps)
+        now = lax.cond(k == 0, lambda: self._refresh(rows, chain_keys, trajectory, now), lambda: now)
+        round_end = (now.step // self._round_steps + 1) * self._round_steps
+        num_steps = jnp.minimum(self._trajectory_steps - k, round_end - now.step)
+        seen = _by_client(rows, now.predictor)
+        moved = []
+        for place, (bucket, own, rest) in enumerate(zip(rows.clients, now.own, now.rest, strict=True)):
+            draw_noise = self._noise_fn(bucket, chain_keys, trajectory, own.at, rest.at)
+            moved.append(self._steps(self._kick_fn(rows, place, seen[place], draw_noise), own, rest, k, num_steps))
+        flow = jnp.asarray(self._flows, now.base.at.dtype)[num_steps]
+        outside, outside_cov = now.outside, now.outside_cov
+        if self._sigma is not None:
+            noise_cov = self._sigma**2 * jnp.asarray(self._noise_covs, flow.dtype)[num_steps]
+            outside = outside.flow(flow) + self._draw_outside(rows, chain_keys, now.step, noise_cov, outside.at)
+            outside_cov = flow @ outside_cov @ flow.T + noise_cov
+        return _Round(
+            step=now.step + num_steps,
+            base=now.base.flow(flow),
+            force=now.force.flow(flow),
+            predictor=now.predictor.flow(flow),
+            own=[own for own, _ in moved],
+            rest=[rest for _, rest in moved],
+            outside=outside,
+            outside_cov=outside_cov,
+        )
+
+    def _refresh(self, rows: Rows, chain_keys: ChainKeys, trajectory: Int[Array, ""], now: _Round) -> _Round:
+        """Draw the momentum that all clients have in common."""
+        dtype = now.base.at.dtype
+
+        def draw(chain_keys: ChainKeys) -> tuple[Array, Array]:
+            size = now.base.at.shape[0] * self._num_outputs + now.rest[0].at.shape[2]
+            return self._split(jax.random.normal(keys.shared_momentum(chain_keys, trajectory), (size,), dtype))
+
+        momentum, rest_momentum = jax.vmap(draw, out_axes=(-1, 0))(chain_keys)
+        momentum = _columns(momentum)
+        now = now._replace(
+            base=now.base._replace(rate=momentum),
+            force=_at_rest(now.force),
+            predictor=now.predictor._replace(rate=_product(rows.basis, momentum)),
+            own=[_at_rest(own) for own in now.own],
+            rest=[rest._replace(rate=jnp.broadcast_to(rest_momentum, rest.rate.shape)) for rest in now.rest],
+        )
+        if self._sigma is None:
+            return now
+        return now._replace(
+            outside=_at_rest(now.outside), outside_cov=now.outside_cov * jnp.array([[1, 0], [0, 0]], dtype)
+        )
+
+    def _steps(self, kick, own: Pair, rest: Pair, k: Int[Array, ""], num_steps: Int[Array, ""]) -> tuple[Pair, Pair]:
+        """Take leapfrog steps as kick, drift, …, drift, kick on γ and the other parameters of a bucket's clients."""
+
+        def drift(pair: Pair) -> Pair:
+            return pair._replace(at=pair.at + self._eta * pair.rate)
+
+        def step(j: Int[Array, ""], pairs: tuple[Pair, Pair]) -> tuple[Pair, Pair]:
+            return kick(*map(drift, pairs), j, k, _WHOLE)
+
+        pairs = kick(own, rest, jnp.int32(0), k, _FIRST_HALF)
+        pairs = lax.fori_loop(1, num_steps, step, pairs)
+        return kick(*map(drift, pairs), num_steps, k, _LAST_HALF)
+
+    def _kick_fn(self, rows: Rows, place: int, seen: Pair, draw_noise):
+        """Return the change of a bucket's momenta by the forces after j steps of a segment that began at step k."""
+        flows = jnp.asarray(self._flows[:, 0], seen.at.dtype)
+
+        def kick(own: Pair, rest: Pair, j: Int[Array, ""], k: Int[Array, ""], kind: _Kick) -> tuple[Pair, Pair]:
+            predictor = flows[j, 0] * seen.at + flows[j, 1] * seen.rate + _times(own.at, rows.grams[place])
+            force, rest_force = self._forces(rows.clients[place], rows.factors[place], predictor, rest.at)
+            force += self._lambda * own.at
+            if self._sigma is not None:
+                noise, rest_noise = draw_noise(k + j, kind.half)
+                deviation = kind.noise * self._sigma
+                force, rest_force = force + deviation * noise, rest_force + deviation * rest_noise
+            length = kind.share * self._eta
+            return (
+                own._replace(rate=own.rate - length * force),
+                rest._replace(rate=rest.rate - length * rest_force),
+            )
+
+        return kick
+
+    def _forces(self, client: Client, factor: Any, predictor: Array, rest: Array) -> tuple[Array, Array]:
+        """∇ of the clients' likelihoods in the basis' coordinates, and of their potentials in the other parameters."""
+        gradient = jax.grad(self._loss, argnums=(0, 1))
+        for_all = jax.vmap(jax.vmap(gradient, in_axes=(1, 0, None), out_axes=(1, 0)))
+        predictor = predictor if factor is None else jnp.einsum("cbr,cnr->cbn", predictor, factor)
+        by_output = predictor.reshape(len(rest), self._num_outputs, -1, predictor.shape[2])
+        force, rest_force = for_all(by_output, rest, client)
+        force = force.reshape(predictor.shape)
+        return force if factor is None else jnp.einsum("cbn,cnr->cbr", force, factor), rest_force
+
+    def _loss(self, predictor: Float[Array, "output row"], rest: Vector, client: Client) -> Float[Array, ""]:
+        """f_c without the coefficients' prior."""
+        values = predictor.T.reshape(-1, *self._outputs)
+        others = self._unravel_rest(rest)
+        fit = jnp.sum(client.row_weights * self._linear.loglikelihood_fn(values, others, client.rows))
+        return -(client.scale * fit + self._linear.logprior_fn(others)) / self._model.temperature
+
+    def _noise_fn(self, client: Client, chain_keys: ChainKeys, trajectory: Array, own: Array, rest: Array):
+        """Return a function that draws standard normals for every client and chain, named by step and half."""
+        num_clients, num_chains, num_rest = rest.shape
+        per_chain = self._num_outputs * own.shape[2]
+
+        def draw(step: Array, half: int) -> tuple[Array, Array]:
+            def one(identity: Array, chain_keys: ChainKeys) -> Array:
+                key = keys.gradient_at(keys.gradient(chain_keys, trajectory, identity), step, half)
+                return jax.random.normal(key, (per_chain + num_rest,), own.dtype)
+
+            noise = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(client.identity, chain_keys)
+            by_output = noise[..., :per_chain].reshape(num_clients, num_chains, self._num_outputs, -1)
+            return by_output.swapaxes(1, 2).reshape(own.shape), noise[..., per_chain:]
+
+        return draw
+
+    def _draw_outside(self, rows: Rows, chain_keys: ChainKeys, step: Array, noise_cov: Array, like: Array) -> Pair:
+        """Draw the clients' average of what a segment's noise does outside the spans of their rows."""
+
+        def draw(chain_keys: ChainKeys) -> Array:
+            key = keys.outside_noise(chain_keys, step)
+            return jax.random.normal(key, (len(like), 2, self._num_outputs), like.dtype)
+
+        normals = jax.vmap(draw, out_axes=-1)(chain_keys).reshape(len(like), -1)
+        first, second = jnp.split(_product(rows.outside, normals), 2, axis=1)
+        (variance, covariance), (_, rate_variance) = noise_cov
+        sd = jnp.sqrt(variance)
+        slope = covariance / sd
+        return Pair(sd * first, slope * first + jnp.sqrt(jnp.maximum(rate_variance - slope**2, 0)) * second)
+
+    def _average(self, rows: Rows, state: RowSpaceState, now: _Round):
+        """Σ_c w_c θ_c, with each client's distance to it."""
+        weights = [bucket.weight for bucket in rows.clients]
+        mean = Pair(*(_across_clients(weights, [own[part] for own in now.own]) for part in (0, 1)))
+        rest = Pair(
+            *(
+                sum(jnp.einsum("c,cko->ok", w, pair[part]) for w, pair in zip(weights, now.rest, strict=True))
+                for part in (0, 1)
+            )
+        )
+        force = jnp.concatenate(mean, axis=1)
+        if rows.gram is not None:
+            spread = _halves(_product(rows.gram, force))
+        else:
+            spread = _halves(_product(rows.basis, _product(rows.transposed, force)))
+        base, predictor = now.base, now.predictor + spread
+        if now.outside is not None:
+            base = base + now.outside
+            predictor = predictor + _halves(_product(rows.basis, jnp.concatenate(now.outside, axis=1)))
+        pairs = [*base, *(now.force + mean), *predictor]
+        end = RowSpaceState(*(leaf.reshape(old.shape) for leaf, old in zip(pairs, state, strict=False)), *rest)
+
+        # |X_c′γ_c − X′γ|², multiplied out: all its products are there already
+        mean_square = jnp.sum(mean.at * spread.at, axis=0)
+        num_chains = state.rest.shape[1]
+        squares, finite = [], []
+        for bucket, gram, own, seen, others in zip(
+            rows.clients, rows.grams, now.own, _by_client(rows, spread), now.rest, strict=True
+        ):
+            square = jnp.sum(own.at * (_times(own.at, gram) - 2 * seen.at), axis=2) + mean_square
+            square = jnp.sum(square.reshape(len(square), -1, num_chains), axis=1)
+            square += jnp.sum((others.at - rest.at.T) ** 2, axis=2)
+            squares.append(square + self._expected_outside(rows, bucket, now.outside_cov)[:, None])
+            is_finite = (jnp.isfinite(own.at) & jnp.isfinite(own.rate)).all(axis=2)
+            is_finite = is_finite.reshape(len(square), -1, num_chains).all(axis=1)
+            finite.append(is_finite & jnp.isfinite(others.at).all(axis=2))
+        return end, jnp.maximum(jnp.concatenate(squares).T, 0), jnp.concatenate(finite).T, {}
+
+    def _expected_outside(self, rows: Rows, bucket: Client, outside_cov: Any) -> Array:
+        """E |θ_c − θ|² of the noise that is drawn for the clients' average only."""
+        if outside_cov is None:
+            return jnp.zeros_like(bucket.weight)
+        dimension = rows.basis.shape[1]
+        free = [dimension - client.row_weights.shape[1] for client in rows.clients]
+        mean = sum(jnp.sum(client.weight**2) * size for client, size in zip(rows.clients, free, strict=True))
+        own = (1 - 2 * bucket.weight) * (dimension - bucket.row_weights.shape[1])
+        return self._num_outputs * outside_cov[0, 0] * (own + mean)
+
+    def _split(self, vector: Vector) -> tuple[Float[Array, "dim output"], Vector]:
+        """Separate the coefficients, an output a column, from the other parameters."""
+        position = dict(self._unravel(vector))
+        coefficients = position.pop(self._linear.parameter)
+        return coefficients.reshape(len(coefficients), -1), ravel_pytree(position)[0].astype(vector.dtype)
+
+    def _join(self, coefficients: Float[Array, "dim output"], rest: Vector) -> Vector:
+        parameter = coefficients.reshape(-1, *self._outputs)
+        return ravel_pytree({**self._unravel_rest(rest), self._linear.parameter: parameter})[0]
+
+
+def _round_steps(sampler: FAHMC) -> int:
+    """Leapfrog steps between two averagings: a round of trajectories is one of as many leapfrog steps."""
+    return sampler.num_local_steps * (1 if sampler.sync_unit == "leapfrog" else sampler.num_leapfrog_steps)
+
+
+def _prior_flows(eta: float, precision: float, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """A^k, and the covariance V_k that gradient noise N(0, 1) on a coordinate gives to k steps, for k ≤ longest."""
+    diagonal = 1 - eta**2 * precision / 2
+    step = np.array([[diagonal, eta], [-eta * precision * (1 - eta**2 * precision / 4), diagonal]])
+    # of ξ_k, which moves θ_{k+1} and so the prior's force there, and of ξ_{k+1/2}
+    whole, half = np.array([-(eta**2) / 2, -eta / 2 * (1 - eta**2 * precision / 2)]), np.array([0, -eta / 2])
+    noise = np.outer(whole, whole) + np.outer(half, half)
+    flows, covs = [np.eye(2)], [np.zeros((2, 2))]
+    for _ in range(longest):
+        flows.append(step @ flows[-1])
+        covs.append(step @ covs[-1] @ step.T + noise)
+    return np.array(flows), np.array(covs)
+
+
+def _orthonormal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q_c′ and L_c with X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
+    q, r = np.linalg.qr(x.swapaxes(1, 2))
+    return q.swapaxes(1, 2), r.swapaxes(1, 2)
+
+
+def _square_root(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+
+
+def _times(own: Array, gram: Any) -> Array:
+    """X_c X_c′ γ_c; an orthonormal basis has none."""
+    return own if gram is None else jnp.einsum("cbm,cmn->cbn", own, gram)
+
+
+def _at_rest(pair: Pair) -> Pair:
+    return pair._replace(rate=jnp.zeros_like(pair.rate))
+
+
+def _columns(array: Array) -> Array:
+    """[row, output, chain] to [row, column]."""
+    return array.reshape(len(array), -1)
+
+
+def _halves(array: Array) -> Pair:
+    return Pair(*jnp.split(array, 2, axis=1))
+
+
+def _product(matrix: Array, columns: Array) -> Array:
+    """Multiply, and keep XLA from merging the product with what comes before: it would do that again for each row."""
+    return matrix @ lax.optimization_barrier(columns)
+
+
+def _bucket_shapes(rows: Rows) -> list[tuple[int, int]]:
+    """[client, row] of each bucket."""
+    return [bucket.row_weights.shape for bucket in rows.clients]
+
+
+def _by_client(rows: Rows, pair: Pair) -> list[Pair]:
+    """[row of all, column] to [client, column, row] for each bucket."""
+    shapes = _bucket_shapes(rows)
+    ends = np.cumsum([n * size for n, size in shapes])
+    parts = [jnp.split(array, ends[:-1]) for array in pair]
+    return [
+        Pair(*(part.reshape(*shape, -1).swapaxes(1, 2) for part in halves))
+        for shape, *halves in zip(shapes, *parts, strict=True)
+    ]
+
+
+def _across_clients(weights: list[Array], parts: list[Array]) -> Array:
+    """w_c times [client, column, row] of each bucket to [row of all, column]."""
+    weighted = [w[:, None, None] * part.swapaxes(1, 2) for w, part in zip(weights, parts, strict=True)]
+    return jnp.concatenate([part.reshape(-1, part.shape[2]) for part in weighted])
