@@ -58,6 +58,7 @@ class RunSection(_Section):
     private_seed: int | None = Field(None, ge=0)
     thin: int = Field(1, ge=1)
     dtype: Literal["float32", "float64"] | None = None
+    row_space: bool | None = None
     stop_when: StopSection | None = None
     output: str = "fahmc-run"
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jaxtyping import Array
 
 from fahmc.density.potential import Potentials
+from fahmc.density.subset import draw_subset
 from fahmc.errors import DataError, SettingsError
 from fahmc.types import Client, GradientFn, Key, Vector
 
@@ -103,13 +103,13 @@ def build_gradient(gradient: Gradient, potentials: Potentials) -> GradientFn:
 
 def draw_minibatch(key: Key, client: Client, size: int) -> Client:
     """Restrict a client to ``size`` of its rows, drawn without replacement, and let them stand for all its rows."""
-    # Every row draws a ticket and the highest win. The ticket of row i depends on the key and i alone, not on padding,
-    # which gets the lowest. 24 bits are what float32 holds, the type that XLA selects the largest of quickly on CPUs.
-    tickets = (jax.random.bits(key, client.row_weights.shape, "uint32") >> 8).astype(jnp.float32)
-    is_row = jnp.arange(tickets.size) < client.num_rows
-    _, chosen = lax.top_k(jnp.where(is_row, tickets, -1.0), size)
+    chosen = draw_subset(key, client.num_rows, size)
+
+    def choose(leaf: Array) -> Array:
+        return leaf.at[chosen].get(mode="promise_in_bounds")
+
     return client._replace(
-        rows=jax.tree.map(lambda leaf: leaf[chosen], client.rows),
-        row_weights=client.row_weights[chosen],
+        rows=jax.tree.map(choose, client.rows),
+        row_weights=choose(client.row_weights),
         scale=client.scale * client.num_rows.astype(client.scale.dtype) / size,
     )
