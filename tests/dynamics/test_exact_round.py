@@ -72,9 +72,8 @@ def implemented_round(study, sampler, monkeypatch, noise: float):
         kernel = debiased.build_kernel(sampler, gradient_fn, Mass(), plan.potentials)
     else:
         kernel = fa_hmc.build_kernel(sampler, gradient_fn, Mass(), dim)
-    engine = _InProcessRun(
-        Task(kernel, plan.federation, plan.chain_keys, plan.dtype, num_warmup_rounds=0, thin=1, capacity=1)
-    )
+    task = Task(kernel, None, plan.federation, plan.chain_keys, plan.dtype, num_warmup_rounds=0, thin=1, capacity=1)
+    engine = _InProcessRun(task, threads=1)
     template = jax.tree.map(lambda leaf: leaf[0], plan.start)
 
     def one_round(round_index, state, normals):
@@ -83,7 +82,7 @@ def implemented_round(study, sampler, monkeypatch, noise: float):
         tables.update({name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)})
         leaves, structure = jax.tree.flatten(template)
         chains = structure.unflatten([part[None] for part in jnp.split(state, len(leaves))])
-        after, *_ = engine._one_round(engine._clients, plan.chain_keys, chains, round_index)
+        after, *_ = engine._one_round(engine._rows, plan.chain_keys, chains, round_index, jnp.bool(True))
         return jnp.concatenate([leaf[0] for leaf in jax.tree.leaves(after)])
 
     return one_round, sum(leaf.size for leaf in jax.tree.leaves(template)), total

@@ -48,7 +48,7 @@ def compilations():
     """How many programs XLA has compiled since."""
     events = []
 
-    def listen(event: str, duration: float, **_) -> None:
+    def listen(event: str, duration_secs: float, **kwargs) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             events.append(event)
 

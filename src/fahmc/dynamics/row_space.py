@@ -22,6 +22,7 @@ covariance Σ_c w_c² V_k ⊗ (I − Q_c Q_c′). The same law, not the same num
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +37,7 @@ from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, GaussianNoise
 from fahmc.density.potential import Model, Potentials
 from fahmc.dynamics.fa_hmc import FAHMC
-from fahmc.types import ChainKeys, Client, Vector
+from fahmc.types import ChainKeys, Client, Key, Vector
 
 # The square root of a d × d matrix is computed once a run, in seconds up to this size.
 _LARGEST_ROOT = 2048
@@ -57,12 +58,15 @@ class Pair(NamedTuple):
 
 
 class RowSpaceState(NamedTuple):
-    """All chains between two rounds: β = base + X′ force, p = base_rate + X′ force_rate."""
+    """All chains between two rounds: β = base + X′ force + (outside noise), and p likewise of their rates."""
 
     base: Float[Array, "dim output chain"]
     base_rate: Float[Array, "dim output chain"]
     force: Float[Array, "row output chain"]
     force_rate: Float[Array, "row output chain"]
+    noise: Float[Array, "dim output chain"]
+    """Noise outside the clients' rows, as coordinates of `Rows.outside`; no entries without noise."""
+    noise_rate: Float[Array, "dim output chain"]
     predictor: Float[Array, "row output chain"]
     """Xβ, for the rows of all clients."""
     predictor_rate: Float[Array, "row output chain"]
@@ -78,14 +82,15 @@ class Rows(NamedTuple):
     grams: list[Any]
     """[client, row, row] X_c X_c′; None for an orthonormal basis."""
     factors: list[Any]
-    """[client, row, row] L_c in X_c = L_c Q_c′; None where the basis is the rows themselves."""
+    """[client, row, row] L_c in X_c = L_c Q_c′, and L_c′; None where the basis is the rows themselves."""
     basis: Float[Array, "row dim"]
     transposed: Float[Array, "dim row"]
     """The basis again: a product with a transposed matrix takes XLA several times as long."""
-    gram: Any
-    """[row, row] of the basis, where that is a shorter way from forces to predictors than over the coefficients."""
-    outside: Any
-    """[dim, dim] square root of Σ_c w_c² (I − Q_c Q_c′)."""
+    outside: Float[Array, "dim dim"]
+    """Square root of Σ_c w_c² (I − Q_c Q_c′); [dim, 0] without noise."""
+    spread: Any
+    """[row, row + dim] the basis' products with the basis and with ``outside``: what forces and noise do to predictors.
+    None where the way over the coefficients is shorter."""
 
 
 class _Round(NamedTuple):
@@ -94,15 +99,18 @@ class _Round(NamedTuple):
     step: Int[Array, ""]
     base: Pair
     force: Pair
+    noise: Pair
     predictor: Pair
     own: list[Pair]
     """γ_c and its rate, [client, column, row] for each bucket; a column is an output of a chain."""
+    reached: list[Array]
+    """X_c X_c′ γ_c, as of the last kick."""
     rest: list[Pair]
     """[client, chain, other] for each bucket."""
-    outside: Any
-    """Pair of [dim, column]: the clients' average of the noise that no likelihood sees."""
-    outside_cov: Any
-    """[2, 2] covariance of one client's such noise, on a coordinate."""
+    outside: Pair
+    """[dim, column]: the clients' average of this round's noise that no likelihood sees."""
+    outside_cov: Float[Array, "2 2"]
+    """Covariance of one client's such noise, on a coordinate."""
 
 
 class _Kick(NamedTuple):
@@ -180,8 +188,9 @@ class RowSpace:
     def init(self, positions: Float[Array, "chain dim"], num_rows: int) -> RowSpaceState:
         """Start all chains. The first round computes the predictors, as the first of every trajectory does."""
         base, rest = jax.vmap(self._split, out_axes=-1)(positions)
-        rows = jnp.zeros((num_rows, *base.shape[1:]), positions.dtype)
-        return RowSpaceState(base, jnp.zeros_like(base), rows, rows, rows, rows, rest, jnp.zeros_like(rest))
+        zeros, rows = jnp.zeros_like(base), jnp.zeros((num_rows, *base.shape[1:]), base.dtype)
+        noise = zeros if self._sigma is not None else zeros[:0]
+        return RowSpaceState(base, zeros, rows, rows, noise, noise, rows, rows, rest, jnp.zeros_like(rest))
 
     def prepare(self, clients: list[Client]) -> Rows:
         """Compute what depends on the rows alone."""
@@ -189,17 +198,19 @@ class RowSpace:
         weights = np.concatenate([bucket.weight for bucket in clients]).astype(np.float64)
         dtype = clients[0].weight.dtype
         grams = factors = [None] * len(clients)
-        bases, outside = covariates, None
+        bases = covariates
         if self._sigma is not None:
             bases, factors = zip(*[_orthonormal(x) for x in covariates], strict=True)
         else:
             grams = [x @ x.swapaxes(1, 2) for x in covariates]
         basis = np.concatenate([rows.reshape(-1, rows.shape[2]) for rows in bases])
+        num_rows, dimension = basis.shape
+        outside = np.zeros((dimension, 0))
         if self._sigma is not None:
             spans = np.repeat(weights, np.concatenate([np.full(len(q), q.shape[1]) for q in bases]))
-            outside = _square_root(np.sum(weights**2) * np.eye(basis.shape[1]) - (basis.T * spans**2) @ basis)
-        gram = basis @ basis.T if len(basis) <= 2 * basis.shape[1] else None
-        arrays = Rows(clients, list(grams), list(factors), basis, basis.T, gram, outside)
+            outside = _square_root(np.sum(weights**2) * np.eye(dimension) - (basis.T * spans**2) @ basis)
+        spread = basis @ np.concatenate([basis.T, outside], axis=1) if num_rows <= 2 * dimension else None
+        arrays = Rows(clients, list(grams), list(factors), basis, basis.T, outside, spread)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else None), arrays)
 
     def positions(self, rows: Rows, state: RowSpaceState) -> Float[Array, "chain dim"]:
@@ -207,7 +218,10 @@ class RowSpace:
         return jax.vmap(self._join, in_axes=-1)(self._coefficients(rows, state), state.rest)
 
     def _coefficients(self, rows: Rows, state: RowSpaceState) -> Float[Array, "dim output chain"]:
-        return state.base + _product(rows.transposed, _columns(state.force)).reshape(state.base.shape)
+        coefficients = _columns(state.base) + _product(rows.transposed, _columns(state.force))
+        if self._sigma is not None:
+            coefficients += _product(rows.outside, _columns(state.noise))
+        return coefficients.reshape(state.base.shape)
 
     def advance(self, rows: Rows, chain_keys: ChainKeys, round_index: Int[Array, ""], state: RowSpaceState):
         """Let all clients of all chains do a round, and average.
@@ -224,27 +238,25 @@ class RowSpace:
 
     def _rebase(self, rows: Rows, state: RowSpaceState) -> RowSpaceState:
         """Compute β and Xβ anew, so that rounding does not add up over trajectories; the momentum is drawn next."""
-        base, zeros = self._coefficients(rows, state), jnp.zeros_like(state.force)
-        predictor = _product(rows.basis, _columns(base)).reshape(zeros.shape)
-        return state._replace(base=base, force=zeros, force_rate=zeros, predictor=predictor)
+        base = self._coefficients(rows, state)
+        predictor = _product(rows.basis, _columns(base)).reshape(state.predictor.shape)
+        force, noise = jnp.zeros_like(state.force), jnp.zeros_like(state.noise)
+        return state._replace(
+            base=base, force=force, force_rate=force, noise=noise, noise_rate=noise, predictor=predictor
+        )
 
     def _start(self, rows: Rows, first: Int[Array, ""], state: RowSpaceState) -> _Round:
-        base, force, predictor, rest = (Pair(*state[place : place + 2]) for place in (0, 2, 4, 6))
-        base, force, predictor = (Pair(*map(_columns, pair)) for pair in (base, force, predictor))
-        num_columns, dtype = base.at.shape[1], base.at.dtype
-        is_noisy = self._sigma is not None
-        return _Round(
-            step=first,
-            base=base,
-            force=force,
-            predictor=predictor,
-            own=[Pair(*[jnp.zeros((n, num_columns, size), dtype)] * 2) for n, size in _bucket_shapes(rows)],
-            rest=[
-                Pair(*(jnp.broadcast_to(leaf.T, (n, *leaf.T.shape)) for leaf in rest)) for n, _ in _bucket_shapes(rows)
-            ],
-            outside=Pair(*[jnp.zeros_like(base.at)] * 2) if is_noisy else None,
-            outside_cov=jnp.zeros((2, 2), dtype) if is_noisy else None,
-        )
+        base, force, noise, predictor, rest = (Pair(*state[place : place + 2]) for place in range(0, 10, 2))
+        base, force, noise, predictor = (Pair(*map(_columns, pair)) for pair in (base, force, noise, predictor))
+        dtype = base.at.dtype
+        own, others = [], []
+        for num_clients, num_rows in _bucket_shapes(rows):
+            zeros = jnp.zeros((num_clients, base.at.shape[1], num_rows), dtype)
+            own.append(Pair(zeros, zeros))
+            others.append(Pair(*(jnp.broadcast_to(leaf.T, (num_clients, *leaf.T.shape)) for leaf in rest)))
+        outside = Pair(jnp.zeros_like(noise.at), jnp.zeros_like(noise.at))
+        reached = [pair.at for pair in own]
+        return _Round(first, base, force, noise, predictor, own, reached, others, outside, jnp.zeros((2, 2), dtype))
 
     def _segment(self, rows: Rows, chain_keys: ChainKeys, now: _Round) -> _Round:
         """Run to the end of the trajectory or of the round, whichever comes first."""
@@ -261,15 +273,17 @@ class RowSpace:
         outside, outside_cov = now.outside, now.outside_cov
         if self._sigma is not None:
             noise_cov = self._sigma**2 * jnp.asarray(self._noise_covs, flow.dtype)[num_steps]
-            outside = outside.flow(flow) + self._draw_outside(rows, chain_keys, now.step, noise_cov, outside.at)
+            outside = outside.flow(flow) + self._draw_outside(chain_keys, now.step, noise_cov, outside.at)
             outside_cov = flow @ outside_cov @ flow.T + noise_cov
         return _Round(
             step=now.step + num_steps,
             base=now.base.flow(flow),
             force=now.force.flow(flow),
+            noise=now.noise.flow(flow),
             predictor=now.predictor.flow(flow),
-            own=[own for own, _ in moved],
-            rest=[rest for _, rest in moved],
+            own=[own for own, _, _ in moved],
+            reached=[reached for _, _, reached in moved],
+            rest=[rest for _, rest, _ in moved],
             outside=outside,
             outside_cov=outside_cov,
         )
@@ -284,29 +298,27 @@ class RowSpace:
 
         momentum, rest_momentum = jax.vmap(draw, out_axes=(-1, 0))(chain_keys)
         momentum = _columns(momentum)
-        now = now._replace(
+        return now._replace(
             base=now.base._replace(rate=momentum),
             force=_at_rest(now.force),
+            noise=_at_rest(now.noise),
             predictor=now.predictor._replace(rate=_product(rows.basis, momentum)),
             own=[_at_rest(own) for own in now.own],
             rest=[rest._replace(rate=jnp.broadcast_to(rest_momentum, rest.rate.shape)) for rest in now.rest],
-        )
-        if self._sigma is None:
-            return now
-        return now._replace(
-            outside=_at_rest(now.outside), outside_cov=now.outside_cov * jnp.array([[1, 0], [0, 0]], dtype)
+            outside=_at_rest(now.outside),
+            outside_cov=now.outside_cov * jnp.array([[1, 0], [0, 0]], dtype),
         )
 
-    def _steps(self, kick, own: Pair, rest: Pair, k: Int[Array, ""], num_steps: Int[Array, ""]) -> tuple[Pair, Pair]:
+    def _steps(self, kick, own: Pair, rest: Pair, k: Int[Array, ""], num_steps: Int[Array, ""]):
         """Take leapfrog steps as kick, drift, …, drift, kick on γ and the other parameters of a bucket's clients."""
 
         def drift(pair: Pair) -> Pair:
             return pair._replace(at=pair.at + self._eta * pair.rate)
 
         def step(j: Int[Array, ""], pairs: tuple[Pair, Pair]) -> tuple[Pair, Pair]:
-            return kick(*map(drift, pairs), j, k, _WHOLE)
+            return kick(*map(drift, pairs), j, k, _WHOLE)[:2]
 
-        pairs = kick(own, rest, jnp.int32(0), k, _FIRST_HALF)
+        pairs = kick(own, rest, jnp.int32(0), k, _FIRST_HALF)[:2]
         pairs = lax.fori_loop(1, num_steps, step, pairs)
         return kick(*map(drift, pairs), num_steps, k, _LAST_HALF)
 
@@ -314,8 +326,9 @@ class RowSpace:
         """Return the change of a bucket's momenta by the forces after j steps of a segment that began at step k."""
         flows = jnp.asarray(self._flows[:, 0], seen.at.dtype)
 
-        def kick(own: Pair, rest: Pair, j: Int[Array, ""], k: Int[Array, ""], kind: _Kick) -> tuple[Pair, Pair]:
-            predictor = flows[j, 0] * seen.at + flows[j, 1] * seen.rate + _times(own.at, rows.grams[place])
+        def kick(own: Pair, rest: Pair, j: Int[Array, ""], k: Int[Array, ""], kind: _Kick) -> tuple[Pair, Pair, Array]:
+            reached = _times(own.at, rows.grams[place])
+            predictor = flows[j, 0] * seen.at + flows[j, 1] * seen.rate + reached
             force, rest_force = self._forces(rows.clients[place], rows.factors[place], predictor, rest.at)
             force += self._lambda * own.at
             if self._sigma is not None:
@@ -326,19 +339,20 @@ class RowSpace:
             return (
                 own._replace(rate=own.rate - length * force),
                 rest._replace(rate=rest.rate - length * rest_force),
+                reached,
             )
 
         return kick
 
-    def _forces(self, client: Client, factor: Any, predictor: Array, rest: Array) -> tuple[Array, Array]:
+    def _forces(self, client: Client, factors: Any, predictor: Array, rest: Array) -> tuple[Array, Array]:
         """∇ of the clients' likelihoods in the basis' coordinates, and of their potentials in the other parameters."""
         gradient = jax.grad(self._loss, argnums=(0, 1))
         for_all = jax.vmap(jax.vmap(gradient, in_axes=(1, 0, None), out_axes=(1, 0)))
-        predictor = predictor if factor is None else jnp.einsum("cbr,cnr->cbn", predictor, factor)
+        factor, transposed = factors or (None, None)
+        predictor = _times(predictor, transposed)
         by_output = predictor.reshape(len(rest), self._num_outputs, -1, predictor.shape[2])
         force, rest_force = for_all(by_output, rest, client)
-        force = force.reshape(predictor.shape)
-        return force if factor is None else jnp.einsum("cbn,cnr->cbr", force, factor), rest_force
+        return _times(force.reshape(predictor.shape), factor), rest_force
 
     def _loss(self, predictor: Float[Array, "output row"], rest: Vector, client: Client) -> Float[Array, ""]:
         """f_c without the coefficients' prior."""
@@ -352,26 +366,31 @@ class RowSpace:
         num_clients, num_chains, num_rest = rest.shape
         per_chain = self._num_outputs * own.shape[2]
 
-        def draw(step: Array, half: int) -> tuple[Array, Array]:
-            def one(identity: Array, chain_keys: ChainKeys) -> Array:
-                key = keys.gradient_at(keys.gradient(chain_keys, trajectory, identity), step, half)
-                return jax.random.normal(key, (per_chain + num_rest,), own.dtype)
+        def trajectory_key(identity: Array, chain_keys: ChainKeys) -> Key:
+            return keys.gradient(chain_keys, trajectory, identity)
 
-            noise = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(client.identity, chain_keys)
+        over_chains = jax.vmap(trajectory_key, in_axes=(None, 0))
+        trajectory_keys = jax.vmap(over_chains, in_axes=(0, None))(client.identity, chain_keys)
+
+        def draw(step: Array, half: int) -> tuple[Array, Array]:
+            def one(key: Key) -> Array:
+                return jax.random.normal(keys.gradient_at(key, step, half), (per_chain + num_rest,), own.dtype)
+
+            noise = jax.vmap(jax.vmap(one))(trajectory_keys)
             by_output = noise[..., :per_chain].reshape(num_clients, num_chains, self._num_outputs, -1)
             return by_output.swapaxes(1, 2).reshape(own.shape), noise[..., per_chain:]
 
         return draw
 
-    def _draw_outside(self, rows: Rows, chain_keys: ChainKeys, step: Array, noise_cov: Array, like: Array) -> Pair:
+    def _draw_outside(self, chain_keys: ChainKeys, step: Array, noise_cov: Array, like: Array) -> Pair:
         """Draw the clients' average of what a segment's noise does outside the spans of their rows."""
 
         def draw(chain_keys: ChainKeys) -> Array:
             key = keys.outside_noise(chain_keys, step)
             return jax.random.normal(key, (len(like), 2, self._num_outputs), like.dtype)
 
-        normals = jax.vmap(draw, out_axes=-1)(chain_keys).reshape(len(like), -1)
-        first, second = jnp.split(_product(rows.outside, normals), 2, axis=1)
+        normals = jax.vmap(draw, out_axes=-1)(chain_keys).reshape(len(like), 2 * like.shape[1])
+        first, second = _halves(normals)
         (variance, covariance), (_, rate_variance) = noise_cov
         sd = jnp.sqrt(variance)
         slope = covariance / sd
@@ -380,45 +399,56 @@ class RowSpace:
     def _average(self, rows: Rows, state: RowSpaceState, now: _Round):
         """Σ_c w_c θ_c, with each client's distance to it."""
         weights = [bucket.weight for bucket in rows.clients]
-        mean = Pair(*(_across_clients(weights, [own[part] for own in now.own]) for part in (0, 1)))
-        rest = Pair(
-            *(
-                sum(jnp.einsum("c,cko->ok", w, pair[part]) for w, pair in zip(weights, now.rest, strict=True))
-                for part in (0, 1)
-            )
-        )
-        force = jnp.concatenate(mean, axis=1)
-        if rows.gram is not None:
-            spread = _halves(_product(rows.gram, force))
-        else:
-            spread = _halves(_product(rows.basis, _product(rows.transposed, force)))
-        base, predictor = now.base, now.predictor + spread
-        if now.outside is not None:
-            base = base + now.outside
-            predictor = predictor + _halves(_product(rows.basis, jnp.concatenate(now.outside, axis=1)))
-        pairs = [*base, *(now.force + mean), *predictor]
-        end = RowSpaceState(*(leaf.reshape(old.shape) for leaf, old in zip(pairs, state, strict=False)), *rest)
+        own = Pair(*(_across_clients([pair[part] for pair in now.own]) for part in (0, 1)))
+        row_weights = jnp.repeat(
+            jnp.concatenate(weights),
+            np.concatenate([np.full(*shape) for shape in _bucket_shapes(rows)]),
+            total_repeat_length=len(own.at),
+        )[:, None]
+        mean = Pair(row_weights * own.at, row_weights * own.rate)
+        rest = Pair(*(_mean_rest(weights, [pair[part] for pair in now.rest]) for part in (0, 1)))
+        spread = self._spread(rows, mean, now.outside)
+        pairs = [now.base, now.force + mean, now.noise + now.outside, now.predictor + spread, rest]
+        end = [leaf.reshape(old.shape) for leaf, old in zip(chain.from_iterable(pairs), state, strict=True)]
+        squares = self._squares(rows, now, own.at * spread.at, rest.at)
+        # Whoever is not finite is infinitely far from the rest.
+        return RowSpaceState(*end), jnp.maximum(squares, 0), jnp.isfinite(squares), {}
 
-        # |X_c′γ_c − X′γ|², multiplied out: all its products are there already
-        mean_square = jnp.sum(mean.at * spread.at, axis=0)
-        num_chains = state.rest.shape[1]
-        squares, finite = [], []
-        for bucket, gram, own, seen, others in zip(
-            rows.clients, rows.grams, now.own, _by_client(rows, spread), now.rest, strict=True
+    def _squares(self, rows: Rows, now: _Round, meetings: Array, mean_rest: Array) -> Float[Array, "chain client"]:
+        """|θ_c − θ|² = |X_c′γ_c|² − 2 (X_c′γ_c)·(X′γ) + |X′γ|², of products that are there already.
+
+        ``meetings`` holds the summands of the second, [row of all, column]; the third is their mean. What the noise
+        outside adds to them has mean 0, and is left in.
+        """
+        num_chains = mean_rest.shape[1]
+        sizes = [n * size for n, size in _bucket_shapes(rows)]
+        parts = jnp.split(meetings, np.cumsum(sizes)[:-1])
+        crosses = [
+            part.reshape(n, size, -1, num_chains).sum(axis=(1, 2))
+            for part, (n, size) in zip(parts, _bucket_shapes(rows), strict=True)
+        ]
+        mean = sum(bucket.weight @ cross for bucket, cross in zip(rows.clients, crosses, strict=True))
+        squares = []
+        for bucket, own, reached, cross, rest in zip(
+            rows.clients, now.own, now.reached, crosses, now.rest, strict=True
         ):
-            square = jnp.sum(own.at * (_times(own.at, gram) - 2 * seen.at), axis=2) + mean_square
-            square = jnp.sum(square.reshape(len(square), -1, num_chains), axis=1)
-            square += jnp.sum((others.at - rest.at.T) ** 2, axis=2)
+            square = (
+                jnp.sum(own.at * reached, axis=2).reshape(len(cross), -1, num_chains).sum(axis=1) - 2 * cross + mean
+            )
+            square += jnp.sum((rest.at - mean_rest.T) ** 2, axis=2)
             squares.append(square + self._expected_outside(rows, bucket, now.outside_cov)[:, None])
-            is_finite = (jnp.isfinite(own.at) & jnp.isfinite(own.rate)).all(axis=2)
-            is_finite = is_finite.reshape(len(square), -1, num_chains).all(axis=1)
-            finite.append(is_finite & jnp.isfinite(others.at).all(axis=2))
-        return end, jnp.maximum(jnp.concatenate(squares).T, 0), jnp.concatenate(finite).T, {}
+        return jnp.concatenate(squares).T
 
-    def _expected_outside(self, rows: Rows, bucket: Client, outside_cov: Any) -> Array:
+    def _spread(self, rows: Rows, force: Pair, outside: Pair) -> Pair:
+        """Return the predictors that forces and noise add up to."""
+        force_columns, noise_columns = (jnp.concatenate(pair, axis=1) for pair in (force, outside))
+        if rows.spread is not None:
+            return _halves(_product(rows.spread, jnp.concatenate([force_columns, noise_columns])))
+        coefficients = _product(rows.transposed, force_columns) + _product(rows.outside, noise_columns)
+        return _halves(_product(rows.basis, coefficients))
+
+    def _expected_outside(self, rows: Rows, bucket: Client, outside_cov: Float[Array, "2 2"]) -> Array:
         """E |θ_c − θ|² of the noise that is drawn for the clients' average only."""
-        if outside_cov is None:
-            return jnp.zeros_like(bucket.weight)
         dimension = rows.basis.shape[1]
         free = [dimension - client.row_weights.shape[1] for client in rows.clients]
         mean = sum(jnp.sum(client.weight**2) * size for client, size in zip(rows.clients, free, strict=True))
@@ -455,10 +485,10 @@ def _prior_flows(eta: float, precision: float, longest: int) -> tuple[np.ndarray
     return np.array(flows), np.array(covs)
 
 
-def _orthonormal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q_c′ and L_c with X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
+def _orthonormal(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Q_c′, and L_c and L_c′ with X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
     q, r = np.linalg.qr(x.swapaxes(1, 2))
-    return q.swapaxes(1, 2), r.swapaxes(1, 2)
+    return q.swapaxes(1, 2), (r.swapaxes(1, 2), r)
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:
@@ -466,9 +496,9 @@ def _square_root(matrix: np.ndarray) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
 
 
-def _times(own: Array, gram: Any) -> Array:
-    """X_c X_c′ γ_c; an orthonormal basis has none."""
-    return own if gram is None else jnp.einsum("cbm,cmn->cbn", own, gram)
+def _times(vectors: Array, matrices: Any) -> Array:
+    """Multiply every client's vectors, [client, column, row], by its matrix from the right; None is the identity."""
+    return vectors if matrices is None else jnp.einsum("cbm,cmn->cbn", vectors, matrices)
 
 
 def _at_rest(pair: Pair) -> Pair:
@@ -477,7 +507,7 @@ def _at_rest(pair: Pair) -> Pair:
 
 def _columns(array: Array) -> Array:
     """[row, output, chain] to [row, column]."""
-    return array.reshape(len(array), -1)
+    return array.reshape(len(array), array.shape[1] * array.shape[2])
 
 
 def _halves(array: Array) -> Pair:
@@ -505,7 +535,12 @@ def _by_client(rows: Rows, pair: Pair) -> list[Pair]:
     ]
 
 
-def _across_clients(weights: list[Array], parts: list[Array]) -> Array:
-    """w_c times [client, column, row] of each bucket to [row of all, column]."""
-    weighted = [w[:, None, None] * part.swapaxes(1, 2) for w, part in zip(weights, parts, strict=True)]
-    return jnp.concatenate([part.reshape(-1, part.shape[2]) for part in weighted])
+def _mean_rest(weights: list[Array], parts: list[Array]) -> Array:
+    """Σ_c w_c of [client, chain, other] of each bucket, as [other, chain]."""
+    sums = [jnp.einsum("c,cko->ok", w, part) for w, part in zip(weights, parts, strict=True)]
+    return jnp.sum(jnp.stack(sums), axis=0)
+
+
+def _across_clients(parts: list[Array]) -> Array:
+    """[client, column, row] of each bucket to [row of all, column]."""
+    return jnp.concatenate([part.swapaxes(1, 2).reshape(-1, part.shape[1]) for part in parts])
