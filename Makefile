@@ -2,10 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+.PHONY: demo bench test check clean
 
 demo: .venv/.core
 	$(BIN)/fahmc demo
+
+bench: .venv/.bench
+	$(BIN)/fahmc bench
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -24,6 +27,11 @@ check: .venv/.dev
 .venv/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/.core $@
+
+.venv/.bench: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch .venv/.core $@
 
 clean:

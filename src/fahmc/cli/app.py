@@ -1,4 +1,4 @@
-"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo` and `runs`.
+"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo`, `runs` and `bench`.
 
 Exit codes: 0 success; 1 unexpected error; 2 wrong usage, settings or model; 3 data; 4 a run's folder or file of
 draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 130 interrupted (the draws so
@@ -120,6 +120,33 @@ def report(
         from fahmc.cli.runs import remake_report
 
         remake_report(target, output, said)
+
+
+@app.command(epilog=EPILOG)
+def bench(
+    workloads: Annotated[list[str] | None, typer.Argument(help="W1, W1t, W2 to W7; by default all.")] = None,
+    output: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for results.json, table.md and ratios.png.")
+    ] = Path("fahmc-bench"),
+    repeats: Annotated[int | None, typer.Option(min=1, help="How often every contender has its turn; 5.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.001, help="About how long a turn lasts; 1.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short: only shows that it works.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Time fahmc against PyTorch, BlackJAX, NumPyro and bare matrix products, doing the same work turn by turn."""
+    with _command("bench", as_json, quiet) as said:
+        from fahmc.cli.bench import run_bench
+
+        defaults = (2, 0.02) if quick else (5, 1.0)
+        run_bench(
+            workloads or [],
+            output,
+            is_quick=quick,
+            repeats=repeats or defaults[0],
+            seconds=seconds or defaults[1],
+            output=said,
+        )
 
 
 @contextmanager

@@ -1,0 +1,134 @@
+"""fahmc as a contender: the task that `fahmc.sample` makes for the default engine, run on and on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fahmc import tree
+from fahmc.bench.cases import Case
+from fahmc.bench.oracle import Probe
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient
+from fahmc.density.potential import Model
+from fahmc.draws import Draws
+from fahmc.dynamics.fa_hmc import FAHMC
+from fahmc.engines.block import Block, Engine, Task
+from fahmc.engines.in_process import InProcess
+from fahmc.errors import DivergenceError
+from fahmc.sample import sample
+
+# More than any benchmark runs: with fewer, the buffers for draws would be smaller than a long run's.
+_MANY_ROUNDS = 10**9
+
+
+class Ours:
+    """fahmc in its steady state. One unit of work is one round."""
+
+    is_pooled = False
+
+    def __init__(self, case: Case):
+        self._case, self._round = case, 0
+
+    @cached_property
+    def _task(self) -> Task:
+        # Not in __init__: who is only asked for answers is not kept waiting for a plan of the whole run.
+        task, self._state = _captured(self._case)
+        self._engine = InProcess().start(task)
+        return task
+
+    @property
+    def work_per_unit(self) -> float:
+        """Chain-leapfrog steps of one round."""
+        return self._case.num_chains * self._task.kernel.leapfrog_steps
+
+    def run(self, num_units: int) -> None:
+        """Go on for some rounds, in blocks no longer than the buffers for draws."""
+        end, longest = self._round + num_units, self._task.capacity * self._task.thin
+        while self._round < end:
+            block = self._engine.run(self._state, self._round, min(end - self._round, longest))
+            if block.divergence is not None:
+                raise DivergenceError(f"A chain diverged in round {block.divergence.round}: its speed means nothing.")
+            self._state, self._round = block.state, self._round + block.num_rounds
+
+    def answer(self, probe: Probe) -> np.ndarray:
+        """Sample one round. Its momentum is the one that the probe got from `first_momentum`."""
+        sampler = self._case.sampler
+        is_leapfrog = sampler.sync_unit == "leapfrog"
+        sampler = replace(
+            sampler,
+            step_size=probe.step_size,
+            num_leapfrog_steps=probe.num_steps,
+            num_local_steps=probe.num_steps if is_leapfrog else 1,
+            gradient=sampler.gradient if probe.is_noisy else FullGradient(),
+        )
+        model, federation = self._case.problem.model, self._case.problem.federation
+        _, unravel = ravel_pytree(model.initial_position(jax.random.key(0), federation.rows[0]))
+        start = jax.vmap(unravel)(jnp.asarray(probe.position, jnp.float32))
+        draws = _one_round(model, federation, sampler, len(probe.position), start)
+        return tree.flatten_draws(draws.positions, batch_ndim=2)[:, 0]
+
+
+@lru_cache
+def first_momentum(num_chains: int, dimension: int) -> np.ndarray:
+    """Return the first momenta [chain, dim] that all clients share, read off a free flight from the origin.
+
+    fahmc takes no momentum from outside, but its first one depends on nothing but seed, chain and dimension.
+    """
+    nowhere = Federation.from_clients({"only": {"x": np.zeros((1, 1), np.float32)}})
+    free = Model(lambda position, batch: 0 * jnp.sum(position) * batch["x"][:, 0], init=jnp.zeros(dimension))
+    start = jnp.zeros((num_chains, dimension), jnp.float32)
+    return np.asarray(_one_round(free, nowhere, FAHMC(1.0, num_leapfrog_steps=1), num_chains, start).positions)[:, 0]
+
+
+def _one_round(model: Model, federation: Federation, sampler: FAHMC, num_chains: int, start: Any) -> Draws:
+    return sample(
+        model, federation, sampler, 1, num_chains=num_chains, init=start, dtype="float32", progress=False, seed=0
+    )
+
+
+def _captured(case: Case) -> tuple[Task, Any]:
+    """Return the task and the first state that `fahmc.sample` hands to its engine."""
+    try:
+        sample(
+            case.problem.model,
+            case.problem.federation,
+            case.sampler,
+            _MANY_ROUNDS,
+            num_chains=case.num_chains,
+            thin=case.thin,
+            dtype="float32",
+            engine=_Capturing(),
+            progress=False,
+        )
+    except _CapturedError as captured:
+        return captured.task, captured.state
+    raise AssertionError("fahmc.sample ran no round")
+
+
+# A kind of the default engine, since `sample` makes other tasks for others.
+class _Capturing(InProcess):
+    """An engine that runs nothing: its first block ends the run and carries out what it was given."""
+
+    def start(self, task: Task) -> Engine:
+        return _Stopping(task)
+
+
+class _Stopping:
+    def __init__(self, task: Task):
+        self._task = task
+
+    def run(self, state: Any, first_round: int, num_rounds: int) -> Block:
+        raise _CapturedError(self._task, state)
+
+
+class _CapturedError(Exception):
+    def __init__(self, task: Task, state: Any):
+        super().__init__()
+        self.task, self.state = task, state
