@@ -6,7 +6,7 @@ for any block length, chain batching, padding or order of replies:
     shared momentum     (seed, chain, trajectory)
     private momentum    (private seed, chain, trajectory, client)
     gradient estimate   (private seed, chain, trajectory, client, leapfrog step, half)
-    outside the rows    (private seed, chain, leapfrog step of the run), see `dynamics.row_space`
+    outside the rows    (private seed, chain, trajectory, leapfrog step), see `dynamics.row_space`
     acceptance          (seed, chain, trajectory)
     initial position    (seed, chain)
 
@@ -40,8 +40,8 @@ def chain_keys(seed: int, num_chains: int, private_seed: int | None = None) -> C
     chains = np.arange(num_chains, dtype=np.uint32)
 
     def roots(seed: int, label: int) -> Key:
-        root = jax.random.fold_in(written_out(_root(seed)), label)
-        return jax.vmap(lambda chain: jax.random.fold_in(root, chain))(chains)
+        root = jax.random.fold_in(_root(seed), label)
+        return written_out(jax.vmap(lambda chain: jax.random.fold_in(root, chain))(chains))
 
     return ChainKeys(roots(seed, _SHARED), roots(seed if private_seed is None else private_seed, _PRIVATE))
 
@@ -71,9 +71,9 @@ def gradient_at(key_gradient: Key, leapfrog_step: Int[Array, ""], half: int) -> 
     return _fold(key_gradient, 2 * leapfrog_step + half)
 
 
-def outside_noise(keys: ChainKeys, step: Int[Array, ""]) -> Key:
-    """Key of the clients' mean gradient noise in directions that no row points to."""
-    return _fold(keys.private, _OUTSIDE, step)
+def outside_noise(keys: ChainKeys, trajectory: Int[Array, ""], leapfrog_step: Int[Array, ""]) -> Key:
+    """Key of the clients' mean gradient noise in directions that no row points to, from this step on."""
+    return _fold(keys.private, _OUTSIDE, trajectory, leapfrog_step)
 
 
 def acceptance(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:

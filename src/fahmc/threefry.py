@@ -53,8 +53,8 @@ def _seed(seed: Array) -> Array:
     return jnp.stack([jnp.zeros((), jnp.uint32), jnp.asarray(seed).astype(jnp.uint32)])
 
 
-def _fold_in(key: Array, data: Array) -> Array:
-    return jnp.stack(_cipher(key, jnp.zeros((), jnp.uint32), data.astype(jnp.uint32)))
+def _fold_in(key: Array, data: Array | int) -> Array:
+    return jnp.stack(_cipher(key, jnp.zeros((), jnp.uint32), jnp.asarray(data).astype(jnp.uint32)))
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:

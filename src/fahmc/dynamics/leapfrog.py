@@ -84,11 +84,23 @@ def trajectory_end(
 
     Costs K evaluations with a reused gradient, otherwise 2 K − 1 (one at K = 1: Langevin).
     """
+    last = num_leapfrog_steps - 1
+    if reuse_gradient:
+        # Between two drifts the end of a step and the start of the next are one kick, of p_{k+1/2}.
+        def kick(momentum: Vector, gradient: Vector, share: float) -> Vector:
+            return momentum - share * step_size * mass.force(gradient)
+
+        def whole_step(point: tuple[Vector, Vector], k: Int[Array, ""]):
+            position, momentum = point
+            position = position + step_size * mass.velocity(momentum)
+            return (position, kick(momentum, gradient_fn(k, HALF, position), 1.0)), None
+
+        momentum = kick(momentum, gradient_fn(0, WHOLE, position), 0.5)
+        (position, momentum), _ = lax.scan(whole_step, (position, momentum), jnp.arange(last))
+        return position + step_size * mass.velocity(momentum)
 
     def step(phase: Phase, k: Int[Array, ""]):
-        return leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=reuse_gradient), None
+        return leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=False), None
 
-    last = num_leapfrog_steps - 1
-    phase, _ = lax.scan(step, start(gradient_fn, position, momentum, 0, reuse_gradient), jnp.arange(last))
-    gradient = phase.gradient if reuse_gradient else gradient_fn(last, WHOLE, phase.position)
-    return drift(phase.position, phase.momentum, gradient, step_size, mass)
+    phase, _ = lax.scan(step, start(gradient_fn, position, momentum, 0, reuse_gradient=False), jnp.arange(last))
+    return drift(phase.position, phase.momentum, gradient_fn(last, WHOLE, phase.position), step_size, mass)

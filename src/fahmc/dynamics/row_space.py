@@ -83,11 +83,12 @@ class Rows(NamedTuple):
     """[client, row, row] X_c X_c′; None for an orthonormal basis."""
     factors: list[Any]
     """[client, row, row] L_c in X_c = L_c Q_c′, and L_c′; None where the basis is the rows themselves."""
-    basis: Float[Array, "row dim"]
-    transposed: Float[Array, "dim row"]
-    """The basis again: a product with a transposed matrix takes XLA several times as long."""
-    outside: Float[Array, "dim dim"]
-    """Square root of Σ_c w_c² (I − Q_c Q_c′); [dim, 0] without noise."""
+    basis: Any
+    """[row, dim]"""
+    transposed: Any
+    """[dim, row] The basis again: a product with a transposed matrix takes XLA several times as long."""
+    outside: Any
+    """[dim, dim] Square root of Σ_c w_c² (I − Q_c Q_c′); [dim, 0] without noise."""
     spread: Any
     """[row, row + dim] the basis' products with the basis and with ``outside``: what forces and noise do to predictors.
     None where the way over the coefficients is shorter."""
@@ -97,6 +98,10 @@ class _Round(NamedTuple):
     """What changes in a round: what all clients have in common, then each one's deviation from it."""
 
     step: Int[Array, ""]
+    """Leapfrog steps taken since the round began."""
+    trajectory: Int[Array, ""]
+    k: Int[Array, ""]
+    """The next step is step k of this trajectory."""
     base: Pair
     force: Pair
     noise: Pair
@@ -133,9 +138,10 @@ def is_possible(model: Model, sampler: Any, federation: Federation) -> bool:
         return False
     if sampler.momentum_correlation < 1 or sampler.inverse_mass_matrix is not None or callable(sampler.step_size):
         return False
-    is_noisy = isinstance(sampler.gradient, GaussianNoise)
-    exact = sampler.gradient.of if is_noisy else sampler.gradient
-    if not isinstance(exact, FullGradient) or (is_noisy and sampler.reuse_gradient):
+    gradient = sampler.gradient
+    if isinstance(gradient, GaussianNoise):
+        gradient = None if sampler.reuse_gradient else gradient.of
+    if not isinstance(gradient, FullGradient):
         return False
     covariates = federation.rows[0][model.linear.covariates]
     return covariates.ndim == 2 and federation.sizes.max() <= covariates.shape[1]
@@ -169,6 +175,7 @@ class RowSpace:
         self._eta = sampler.step_size
         self._sigma = sampler.gradient.scale if isinstance(sampler.gradient, GaussianNoise) else None
         self._trajectory_steps, self._round_steps = sampler.num_leapfrog_steps, _round_steps(sampler)
+        self._local_steps, self._counts_leapfrog = sampler.num_local_steps, sampler.sync_unit == "leapfrog"
         prior_scale = self._linear.prior_scale
         self._lambda = 0.0 if prior_scale is None else 1 / (prior_scale**2 * model.temperature)
         longest = min(self._trajectory_steps, self._round_steps)
@@ -228,11 +235,13 @@ class RowSpace:
 
         Returns the state, [chain, client] each: |θ_c − θ|², and whether θ_c is finite; and no statistics of its own.
         """
-        first = round_index * self._round_steps
-        state = lax.cond(first % self._trajectory_steps == 0, lambda: self._rebase(rows, state), lambda: state)
-        now = self._start(rows, first, state)
+        # Of the run's trajectories, or its leapfrog steps: whichever T counts.
+        first = round_index * self._local_steps
+        place = jnp.divmod(first, self._trajectory_steps) if self._counts_leapfrog else (first, jnp.zeros_like(first))
+        state = lax.cond(place[1] == 0, lambda: self._rebase(rows, state), lambda: state)
+        now = self._start(rows, *place, state)
         now = lax.while_loop(
-            lambda now: now.step < first + self._round_steps, lambda now: self._segment(rows, chain_keys, now), now
+            lambda now: now.step < self._round_steps, lambda now: self._segment(rows, chain_keys, now), now
         )
         return self._average(rows, state, now)
 
@@ -245,7 +254,7 @@ class RowSpace:
             base=base, force=force, force_rate=force, noise=noise, noise_rate=noise, predictor=predictor
         )
 
-    def _start(self, rows: Rows, first: Int[Array, ""], state: RowSpaceState) -> _Round:
+    def _start(self, rows: Rows, trajectory: Int[Array, ""], k: Int[Array, ""], state: RowSpaceState) -> _Round:
         base, force, noise, predictor, rest = (Pair(*state[place : place + 2]) for place in range(0, 10, 2))
         base, force, noise, predictor = (Pair(*map(_columns, pair)) for pair in (base, force, noise, predictor))
         dtype = base.at.dtype
@@ -254,16 +263,26 @@ class RowSpace:
             zeros = jnp.zeros((num_clients, base.at.shape[1], num_rows), dtype)
             own.append(Pair(zeros, zeros))
             others.append(Pair(*(jnp.broadcast_to(leaf.T, (num_clients, *leaf.T.shape)) for leaf in rest)))
-        outside = Pair(jnp.zeros_like(noise.at), jnp.zeros_like(noise.at))
-        reached = [pair.at for pair in own]
-        return _Round(first, base, force, noise, predictor, own, reached, others, outside, jnp.zeros((2, 2), dtype))
+        return _Round(
+            step=jnp.zeros_like(k),
+            trajectory=trajectory,
+            k=k,
+            base=base,
+            force=force,
+            noise=noise,
+            predictor=predictor,
+            own=own,
+            reached=[pair.at for pair in own],
+            rest=others,
+            outside=Pair(jnp.zeros_like(noise.at), jnp.zeros_like(noise.at)),
+            outside_cov=jnp.zeros((2, 2), dtype),
+        )
 
     def _segment(self, rows: Rows, chain_keys: ChainKeys, now: _Round) -> _Round:
         """Run to the end of the trajectory or of the round, whichever comes first."""
-        trajectory, k = jnp.divmod(now.step, self._trajectory_steps)
+        trajectory, k = now.trajectory, now.k
         now = lax.cond(k == 0, lambda: self._refresh(rows, chain_keys, trajectory, now), lambda: now)
-        round_end = (now.step // self._round_steps + 1) * self._round_steps
-        num_steps = jnp.minimum(self._trajectory_steps - k, round_end - now.step)
+        num_steps = jnp.minimum(self._trajectory_steps - k, self._round_steps - now.step)
         seen = _by_client(rows, now.predictor)
         moved = []
         for place, (bucket, own, rest) in enumerate(zip(rows.clients, now.own, now.rest, strict=True)):
@@ -273,10 +292,12 @@ class RowSpace:
         outside, outside_cov = now.outside, now.outside_cov
         if self._sigma is not None:
             noise_cov = self._sigma**2 * jnp.asarray(self._noise_covs, flow.dtype)[num_steps]
-            outside = outside.flow(flow) + self._draw_outside(chain_keys, now.step, noise_cov, outside.at)
+            outside = outside.flow(flow) + self._draw_outside(chain_keys, trajectory, k, noise_cov, outside.at)
             outside_cov = flow @ outside_cov @ flow.T + noise_cov
         return _Round(
             step=now.step + num_steps,
+            trajectory=trajectory + (k + num_steps) // self._trajectory_steps,
+            k=(k + num_steps) % self._trajectory_steps,
             base=now.base.flow(flow),
             force=now.force.flow(flow),
             noise=now.noise.flow(flow),
@@ -382,11 +403,13 @@ class RowSpace:
 
         return draw
 
-    def _draw_outside(self, chain_keys: ChainKeys, step: Array, noise_cov: Array, like: Array) -> Pair:
+    def _draw_outside(
+        self, chain_keys: ChainKeys, trajectory: Int[Array, ""], k: Int[Array, ""], noise_cov: Array, like: Array
+    ) -> Pair:
         """Draw the clients' average of what a segment's noise does outside the spans of their rows."""
 
         def draw(chain_keys: ChainKeys) -> Array:
-            key = keys.outside_noise(chain_keys, step)
+            key = keys.outside_noise(chain_keys, trajectory, k)
             return jax.random.normal(key, (len(like), 2, self._num_outputs), like.dtype)
 
         normals = jax.vmap(draw, out_axes=-1)(chain_keys).reshape(len(like), 2 * like.shape[1])
@@ -486,7 +509,7 @@ def _prior_flows(eta: float, precision: float, longest: int) -> tuple[np.ndarray
 
 
 def _orthonormal(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Q_c′, and L_c and L_c′ with X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
+    """Q_c′, L_c and L_c′ of X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
     q, r = np.linalg.qr(x.swapaxes(1, 2))
     return q.swapaxes(1, 2), (r.swapaxes(1, 2), r)
 

@@ -120,8 +120,8 @@ class _InProcessRun:
     def _as_block(self, loops: list[_Loop], first_round: int) -> Block:
         kept, rounds = int(loops[0].slot), int(loops[0].round) - first_round
 
-        def join(*leaves: np.ndarray, axis: int = 0) -> np.ndarray:
-            return np.concatenate(leaves, axis) if len(leaves) > 1 else leaves[0]
+        def join(*leaves: Any, axis: int = 0) -> Any:
+            return np.concatenate(leaves, axis) if len(loops) > 1 else leaves[0]
 
         # Copies: a view of the few slots in use would keep the whole buffer alive as long as the draws.
         draws = [jax.tree.map(lambda leaf: np.moveaxis(leaf[:kept], 0, 1).copy(), loop.draws) for loop in loops]
@@ -169,7 +169,9 @@ class _InProcessRun:
                 round=loop.round + counts.astype(jnp.int32),
                 # Every round writes to the open slot; only a round that is kept closes it.
                 slot=loop.slot + (counts & is_due).astype(jnp.int32),
-                draws=jax.tree.map(lambda buffer, leaf: buffer.at[loop.slot].set(leaf), loop.draws, draw),
+                draws=jax.tree.map(
+                    lambda buffer, leaf: lax.dynamic_update_index_in_dim(buffer, leaf, loop.slot, 0), loop.draws, draw
+                ),
                 drift_squares=loop.drift_squares + jnp.where(counts & (sampled > 0), squares, 0),
                 is_finite=is_finite,
             )

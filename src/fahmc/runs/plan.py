@@ -24,7 +24,7 @@ from fahmc.dynamics.schedules import as_schedule, check_schedule
 from fahmc.errors import DataError, ModelError, SettingsError
 from fahmc.runs.checkpoint import digest
 from fahmc.runs.settings import describe
-from fahmc.runs.start import check_start, initial_positions, model_values
+from fahmc.runs.start import checked_values, initial_positions
 from fahmc.types import ChainKeys, Client, Kernel, Position, Vector
 
 
@@ -85,7 +85,7 @@ def make_plan(
     potentials = build_potentials(model, position, first, federation.names[0])
     _check_names(model, position)
     flat = jnp.asarray(tree.flatten_draws(positions, batch_ndim=1), dtype)
-    check_start(potentials, federation, flat, dtype)
+    values = checked_values(potentials, federation, flat, dtype)
     kernel = _build_kernel(sampler, potentials, first, dtype)
     fast = _row_space(row_space, model, federation, sampler, potentials, first, flat[0])
     settings["path"] = "plain" if fast is None else "row space"
@@ -98,7 +98,7 @@ def make_plan(
             name: {"weight": float(weight), "rows": digest(rows)}
             for name, weight, rows in zip(federation.names, federation.weights, federation.rows, strict=True)
         },
-        "model": model_values(potentials, federation, flat[0], dtype),
+        "model": values,
     }
     estimated_rows = rows_per_evaluation(sampler.gradient, federation.sizes).sum()
     return Plan(

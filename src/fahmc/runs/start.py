@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc import keys
-from fahmc.data.buckets import bucket_clients, single_client
+from fahmc.data.buckets import bucket_clients
 from fahmc.data.federation import Federation
 from fahmc.density.potential import Model, Potentials, as_position, build_potentials
 from fahmc.errors import ModelError
@@ -40,39 +40,44 @@ def initial_positions(
     )
 
 
-def check_start(potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype) -> None:
-    """Refuse a start from which a chain cannot move: the potential of some client is not finite there."""
-    values = _potentials_at(potentials, federation, positions, dtype)
-    if not np.isfinite(values).all():
-        chain, client = (int(index) for index in np.argwhere(~np.isfinite(values))[0])
+def checked_values(
+    potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype
+) -> dict[str, float]:
+    """Refuse a start from which a chain cannot move; otherwise describe the model by what it returns.
+
+    That is f and its prior part, at the first chain's start and at two points beside it.
+    """
+    # Beside it, as priors and signs may agree at 0; fixed points, as the same model must give the same numbers.
+    beside = np.random.default_rng(0).normal(scale=0.1, size=(2, positions.shape[1])) + np.asarray(positions[0])
+    points = jnp.concatenate([positions, jnp.asarray(beside, dtype)])
+    values, priors = _potentials_at(potentials, federation, points, dtype)
+    starts = values[: len(positions)]
+    if not np.isfinite(starts).all():
+        chain, client = (int(index) for index in np.argwhere(~np.isfinite(starts))[0])
         raise ModelError(
             f"At the start of chain {chain} the potential of client {federation.names[client]!r} is "
-            f"{values[chain, client]}; it must be finite. Start elsewhere (init), or look for log(0) and overflow in "
+            f"{starts[chain, client]}; it must be finite. Start elsewhere (init), or look for log(0) and overflow in "
             "the model's functions."
         )
+    places = {"at the start": 0, "beside it": -2, "beside it again": -1}
+    sums = {"potential": values @ federation.weights, "prior": priors}
+    return {f"{part} {where}": float(sums[part][row]) for where, row in places.items() for part in sums}
 
 
-def model_values(potentials: Potentials, federation: Federation, start: jax.Array, dtype: np.dtype) -> dict[str, float]:
-    """Describe a model by what it returns: f and its prior part, at a start and at two points beside it."""
-    # Beside it, as priors and signs may agree at 0; fixed points, as the same model must give the same numbers.
-    beside = np.random.default_rng(0).normal(scale=0.1, size=(2, start.size))
-    points = jnp.asarray(np.concatenate([np.zeros((1, start.size)), beside]) + np.asarray(start), dtype)
-    potential = _potentials_at(potentials, federation, points, dtype) @ federation.weights
-    first = single_client(federation, 0, dtype)
-    without_rows = first._replace(row_weights=np.zeros_like(first.row_weights))
-    prior = np.asarray(jax.vmap(lambda point: potentials.value(point, without_rows))(points))
-    named = zip(("at the start", "beside it", "beside it again"), potential, prior, strict=True)
-    return {f"{part} {where}": float(v) for where, f, p in named for part, v in (("potential", f), ("prior", p))}
-
-
-def _potentials_at(potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype) -> np.ndarray:
-    """Return f_c at each position, [position, client]."""
+def _potentials_at(
+    potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return f_c at each position, [position, client], and the prior's part of it, [position]."""
     over_clients = jax.vmap(potentials.value, in_axes=(None, 0))
     value_fn = jax.jit(jax.vmap(over_clients, in_axes=(0, None)))
-    values = np.empty((len(positions), federation.num_clients))
-    for bucket in bucket_clients(federation, dtype):
+    values, priors = np.empty((len(positions), federation.num_clients)), np.empty(len(positions))
+    buckets = bucket_clients(federation, dtype)
+    for bucket in buckets:
         values[:, bucket.indices] = value_fn(positions, bucket.clients)
-    return values
+    # A bucket again, without its rows: the same program.
+    clients = buckets[0].clients
+    priors[:] = value_fn(positions, clients._replace(row_weights=np.zeros_like(clients.row_weights)))[:, 0]
+    return values, priors
 
 
 def _own_position(model: Model, client: Client, seed: int, chain: int, dtype: np.dtype) -> Position:
