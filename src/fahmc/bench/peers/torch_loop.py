@@ -40,7 +40,7 @@ class TorchLoop:
         for step in range(self._step, self._step + num_units):
             if step % self._refresh_every == 0:
                 num_chains, _, dim = self._shape
-                momentum = torch.randn(num_chains, 1, dim).expand(self._shape)
+                momentum = torch.randn(num_chains, 1, dim).expand(self._shape).contiguous()
             position, momentum = self._leapfrog(position, momentum, self._step_size, self._noise)
             if (step + 1) % self._average_every == 0:
                 position, momentum = self._averaged(position), self._averaged(momentum)
@@ -66,7 +66,8 @@ class TorchLoop:
     def _gradient(self, position: Tensor, noise: float) -> Tensor:
         logits = torch.einsum("kcd,crd->kcr", position, self._x)
         gradient = self._scale * torch.einsum("kcr,crd->kcd", torch.sigmoid(logits) - self._y, self._x) + position
-        return gradient + noise * torch.randn_like(gradient) if noise else gradient
+        return gradient + noise * torch.randn(self._shape) if noise else gradient
 
     def _averaged(self, values: Tensor) -> Tensor:
-        return values.mean(dim=1, keepdim=True).expand(self._shape)
+        # Contiguous, and noise of a plain shape: PyTorch is several times slower on other layouts.
+        return values.mean(dim=1, keepdim=True).expand(self._shape).contiguous()
