@@ -93,6 +93,21 @@ def test_blocks_and_threads_change_nothing(tmp_path):
     assert_same_draws(draw(MODELS["noise"], sampler, row_space=True, engine=InProcess(threads=1)), whole, 1e-11)
 
 
+def test_the_client_that_diverged_is_named():
+    calm = federation()
+    steep = [{"x": 1e3 * rows["x"], "y": rows["y"]} if index == 2 else rows for index, rows in enumerate(calm.rows)]
+    model = fahmc.models.poisson_regression(1.0)
+    messages = []
+    for choice in (False, True):
+        with pytest.raises(fahmc.errors.DivergenceError) as caught:
+            draw(
+                model, fahmc.FAHMC(0.05), federation=fahmc.Federation.from_clients(steep), row_space=choice,
+                init={"coefficients": np.full(12, 1e-3), "intercept": 0.0},
+            )  # fmt: skip
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1] and "'client_2'" in messages[0]
+
+
 def test_it_is_chosen_where_it_pays_and_only_there():
     many_steps = fahmc.FAHMC(0.01, num_leapfrog_steps=20)
     assert draw(MODELS["logistic"], many_steps, num_rounds=1).settings["path"] == "row space"

@@ -433,15 +433,15 @@ class RowSpace:
         spread = self._spread(rows, mean, now.outside)
         pairs = [now.base, now.force + mean, now.noise + now.outside, now.predictor + spread, rest]
         end = [leaf.reshape(old.shape) for leaf, old in zip(chain.from_iterable(pairs), state, strict=True)]
-        squares = self._squares(rows, now, own.at * spread.at, rest.at)
-        # Whoever is not finite is infinitely far from the rest.
-        return RowSpaceState(*end), jnp.maximum(squares, 0), jnp.isfinite(squares), {}
+        squares, is_finite = self._squares(rows, now, own.at * spread.at, rest.at)
+        return RowSpaceState(*end), jnp.maximum(squares, 0), is_finite, {}
 
-    def _squares(self, rows: Rows, now: _Round, meetings: Array, mean_rest: Array) -> Float[Array, "chain client"]:
+    def _squares(self, rows: Rows, now: _Round, meetings: Array, mean_rest: Array) -> tuple[Array, Array]:
         """|θ_c − θ|² = |X_c′γ_c|² − 2 (X_c′γ_c)·(X′γ) + |X′γ|², of products that are there already.
 
         ``meetings`` holds the summands of the second, [row of all, column]; the third is their mean. What the noise
-        outside adds to them has mean 0, and is left in.
+        outside adds to them has mean 0, and is left in. Also returned is whether the first is finite: the others are of
+        all clients, and would not tell which one diverged. [chain, client] both.
         """
         num_chains = mean_rest.shape[1]
         sizes = [n * size for n, size in _bucket_shapes(rows)]
@@ -451,16 +451,15 @@ class RowSpace:
             for part, (n, size) in zip(parts, _bucket_shapes(rows), strict=True)
         ]
         mean = sum(bucket.weight @ cross for bucket, cross in zip(rows.clients, crosses, strict=True))
-        squares = []
+        squares, is_finite = [], []
         for bucket, own, reached, cross, rest in zip(
             rows.clients, now.own, now.reached, crosses, now.rest, strict=True
         ):
-            square = (
-                jnp.sum(own.at * reached, axis=2).reshape(len(cross), -1, num_chains).sum(axis=1) - 2 * cross + mean
-            )
-            square += jnp.sum((rest.at - mean_rest.T) ** 2, axis=2)
+            length = jnp.sum(own.at * reached, axis=2).reshape(len(cross), -1, num_chains).sum(axis=1)
+            is_finite.append(jnp.isfinite(length) & jnp.isfinite(rest.at).all(axis=2))
+            square = length - 2 * cross + mean + jnp.sum((rest.at - mean_rest.T) ** 2, axis=2)
             squares.append(square + self._expected_outside(rows, bucket, now.outside_cov)[:, None])
-        return jnp.concatenate(squares).T
+        return jnp.concatenate(squares).T, jnp.concatenate(is_finite).T
 
     def _spread(self, rows: Rows, force: Pair, outside: Pair) -> Pair:
         """Return the predictors that forces and noise add up to."""
