@@ -252,7 +252,7 @@ def _softplus(x: Array) -> Array:
 
 @_softplus.defjvp
 def _softplus_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # JAX differentiates log(1 + exp(x)) through its logarithm, at several times the cost of the sigmoid that it is.
+    # JAX differentiates log(1 + exp(x)) through its logarithm, though the derivative is no more than the sigmoid.
     return _softplus(*primals), jax.nn.sigmoid(*primals) * tangents[0]
 
 

@@ -1,4 +1,4 @@
-"""JAX's default random generator, threefry2x32, written out: the same bits, several times sooner on CPUs.
+"""JAX's default random generator, threefry2x32, written out: the same bits in one pass over the array.
 
 JAX compiles the cipher's 20 rounds as a loop that goes over the array once a round; written out, XLA makes one pass of
 it. What this gives are keys of another implementation for `jax.random`, whose numbers equal those of JAX's own keys bit

@@ -32,7 +32,7 @@ class Linear:
     """Says that a model is a generalised linear one: it sees a parameter only through ``covariates @ parameter``.
 
     It adds nothing to the model and need not be given; chains whose clients hold fewer rows than the parameter has
-    entries run several times faster with it (`fahmc.dynamics.row_space`). The position must be a dict.
+    entries run faster with it (`fahmc.dynamics.row_space`, docs/benchmarks.md). The position must be a dict.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ from fahmc.density.potential import Model, Potentials
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.types import ChainKeys, Client, Key, Vector
 
-# The square root of a d × d matrix is computed once a run, in seconds up to this size.
+# Noise needs the square root of a d × d matrix before the run, at a cost of d³.
 _LARGEST_ROOT = 2048
 
 
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
     basis: Any
     """[row, dim]"""
     transposed: Any
-    """[dim, row] The basis again: a product with a transposed matrix takes XLA several times as long."""
+    """[dim, row] The basis again: XLA is slower at products with a matrix that it has to transpose."""
     outside: Any
     """[dim, dim] Square root of Σ_c w_c² (I − Q_c Q_c′); [dim, 0] without noise."""
     spread: Any

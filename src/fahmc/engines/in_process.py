@@ -55,12 +55,18 @@ class InProcess:
     threads: int | None = None
 
     def __post_init__(self):
-        if self.threads is not None and (not isinstance(self.threads, int) or self.threads < 1):
+        is_count = isinstance(self.threads, int) and not isinstance(self.threads, bool) and self.threads >= 1
+        if self.threads is not None and not is_count:
             raise SettingsError(f"threads is {self.threads!r}; it must be a whole number of at least 1, or None.")
 
     def start(self, task: Task) -> Engine:
         """Compile nothing yet; the first block does."""
-        return _InProcessRun(task, self.threads or len(os.sched_getaffinity(0)))
+        return _InProcessRun(task, self.threads or _num_cores())
+
+
+def _num_cores() -> int:
+    """Return how many cores this process may use; not every system tells its own share."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _InProcessRun:
