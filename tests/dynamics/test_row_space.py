@@ -137,6 +137,17 @@ def test_a_wrong_linear_part_is_refused():
         draw(model, fahmc.FAHMC(0.01), row_space=True)
 
 
+@pytest.mark.parametrize(("parameter", "covariates", "named"), [("betta", "x", "betta"), ("beta", "xs", "xs")])
+def test_a_linear_part_that_names_nothing_is_refused(parameter, covariates, named):
+    model = fahmc.Model(
+        lambda position, batch: -0.5 * (batch["y"] - batch["x"] @ position["beta"]) ** 2,
+        init={"beta": np.ones(12)},
+        linear=fahmc.Linear(parameter, covariates, None, lambda xb, others, batch: -0.5 * (batch["y"] - xb) ** 2),
+    )
+    with pytest.raises(ModelError, match=f"{named}'.*is a dict with.*Give a name that is there"):
+        draw(model, fahmc.FAHMC(0.01))
+
+
 # The law under gradient noise, on linear regressions: Gaussian clients, each with fewer rows than coefficients.
 NUM_CHAINS, NUM_ROUNDS, NOISE, PRIOR = 100_000, 3, 1.5, 0.8
 START = np.array([1.0, -1.0, 0.5, 0.0])

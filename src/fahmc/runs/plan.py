@@ -163,6 +163,7 @@ def _row_space(
     """Choose the faster of two ways to the same chains, unless the user chose."""
     if wanted is False:
         return None
+    _check_linear(model, potentials.template, federation.rows[0])
     is_possible = row_spaces.is_possible(model, sampler, federation)
     if wanted and not is_possible:
         raise SettingsError(
@@ -182,6 +183,23 @@ def _row_space(
             "Model(linear=...), or leave it out."
         )
     return fast
+
+
+def _check_linear(model: Model, template: Position, rows: Any) -> None:
+    """Refuse a linear part that names what is not there."""
+    if model.linear is None:
+        return
+    for kind, name, tree_of in (
+        ("parameter", model.linear.parameter, template),
+        ("covariates", model.linear.covariates, rows),
+    ):
+        if not isinstance(tree_of, dict) or name not in tree_of:
+            where = "the model's position" if kind == "parameter" else "the batch of a client"
+            found = f"a dict with {', '.join(map(str, tree_of))}" if isinstance(tree_of, dict) else "not a dict"
+            raise ModelError(
+                f"Model(linear=...) names the {kind} {name!r}, but {where} is {found}. Give a name that is there, or "
+                "leave linear out."
+            )
 
 
 def _check_arguments(model: Model, federation: Federation, sampler: FAHMC | HMC) -> None:
