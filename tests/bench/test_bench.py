@@ -1,6 +1,5 @@
 """The benchmark's own arithmetic, its check that contenders agree, and its files. Nothing here depends on speed."""
 
-import gzip
 import importlib.util
 import json
 
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 from fahmc.bench import peers, problems
 from fahmc.bench.agreement import AgreementError, check
 from fahmc.bench.cases import BLACKJAX, FAHMC_ITSELF, NUMPYRO, TORCH, Case, at_least, at_most
-from fahmc.bench.images import read_idx
 from fahmc.bench.ours import Ours
 from fahmc.bench.peers.products import NumPyProducts, XlaProducts
 from fahmc.bench.results import Finding, Results
@@ -156,15 +154,9 @@ def test_zipf_sizes_share_out_all_rows():
     assert (np.diff(sizes) <= 0).all()
 
 
-def test_idx_files_are_read(tmp_path):
-    values = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    header = bytes([0, 0, 8, 3]) + np.array(values.shape, ">u4").tobytes()
-    (tmp_path / "images.gz").write_bytes(gzip.compress(header + values.tobytes()))
-    np.testing.assert_array_equal(read_idx(tmp_path / "images.gz"), values)
-
-
 def test_images_stand_in_where_the_files_are_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("FAHMC_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     problem = problems.fashion("softmax", num_clients=2, client_rows=3)
     assert problem.clients["client_0"]["x"].shape == (3, 784)
     assert "was not found" in problem.note

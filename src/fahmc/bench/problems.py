@@ -11,6 +11,7 @@ from fahmc import models
 from fahmc.bench.images import NUM_CLASSES, NUM_PIXELS, training_images
 from fahmc.data import partition
 from fahmc.data.federation import Federation
+from fahmc.data.simulated import logistic_rows
 from fahmc.density.potential import Model
 
 Rows = dict[str, np.ndarray]
@@ -62,17 +63,17 @@ class Problem:
 
 def figure_one(num_clients: int = 20, client_rows: int = 50, dim: int = 1000) -> Problem:
     """Return the logistic regression of the paper's figure 1: rows on the unit sphere, a standard normal truth."""
-    return _logistic(partition.equal(_logistic_rows(num_clients * client_rows, dim), num_clients, seed=0))
+    return _logistic(partition.equal(logistic_rows(num_clients * client_rows, dim), num_clients, seed=0))
 
 
 def small(num_clients: int = 4, num_rows: int = 200, dim: int = 10) -> Problem:
     """Return a regression so small that a round is all overhead."""
-    return _logistic(partition.equal(_logistic_rows(num_rows, dim), num_clients, seed=0))
+    return _logistic(partition.equal(logistic_rows(num_rows, dim), num_clients, seed=0))
 
 
 def many_clients(num_clients: int, *, is_zipf: bool, num_rows: int = 20_000, dim: int = 20) -> Problem:
     """Deal the same rows out to few or many clients, of equal or of Zipf-distributed sizes."""
-    rows = _logistic_rows(num_rows, dim)
+    rows = logistic_rows(num_rows, dim)
     if not is_zipf:
         return _logistic(partition.equal(rows, num_clients, seed=0))
     owners = np.repeat(np.arange(num_clients), zipf_sizes(num_rows, num_clients))
@@ -94,8 +95,8 @@ def fashion(kind: str, *, num_clients: int = 10, client_rows: int = 6000, hidden
     model = models.mlp(NUM_CLASSES, hidden)
     if kind == "softmax":
         model = models.softmax_regression(NUM_CLASSES, intercept_scale=1.0)
-    note = "" if is_real else "Fashion-MNIST was not found in $FAHMC_DATA: random images of the same shapes stand in."
-    return Problem(kind, model, clients, (NUM_PIXELS, *hidden, NUM_CLASSES), note)
+    missing = "Fashion-MNIST was not found in $FAHMC_DATA or the cache: random images of the same shapes stand in."
+    return Problem(kind, model, clients, (NUM_PIXELS, *hidden, NUM_CLASSES), "" if is_real else missing)
 
 
 def linear(num_clients: int = 4, client_rows: int = 10, dim: int = 100) -> Problem:
@@ -105,14 +106,6 @@ def linear(num_clients: int = 4, client_rows: int = 10, dim: int = 100) -> Probl
     rows = {"x": x, "y": x @ rng.normal(size=dim) + rng.normal(size=len(x))}
     model = models.linear_regression(noise_scale=1.0, intercept=False)
     return Problem("linear", model, partition.equal(rows, num_clients, seed=0), (dim, 1))
-
-
-def _logistic_rows(num_rows: int, dim: int) -> Rows:
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(num_rows, dim))
-    x = z / np.linalg.norm(z, axis=1, keepdims=True)
-    chance = 1 / (1 + np.exp(-x @ rng.normal(size=dim)))
-    return {"x": x, "y": (rng.random(num_rows) < chance).astype(np.float64)}
 
 
 def _logistic(clients: dict[str, Rows]) -> Problem:
