@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fahmc.bench.cases import Aim
-from fahmc.bench.machine import machine_facts
 from fahmc.bench.timing import Rates, Spread
+from fahmc.runs.machine import machine_facts
 
 
 @dataclass(frozen=True)

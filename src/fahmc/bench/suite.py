@@ -12,11 +12,11 @@ import jax
 from fahmc.bench import fresh, peers
 from fahmc.bench.agreement import check
 from fahmc.bench.cases import NUMPY_PRODUCTS, XLA_PRODUCTS, FreshRun, Race, Workload
-from fahmc.bench.machine import busy_share
 from fahmc.bench.results import Finding, Results
 from fahmc.bench.timing import Spread, best, race, ratio
 from fahmc.bench.workloads import FULL, QUICK, all_workloads
 from fahmc.errors import SettingsError
+from fahmc.runs.machine import busy_share
 
 Log = Callable[[str], None]
 
