@@ -1,4 +1,4 @@
-"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo`, `runs` and `bench`.
+"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo`, `runs`, `reproduce` and `bench`.
 
 Exit codes: 0 success; 1 unexpected error; 2 wrong usage, settings or model; 3 data; 4 a run's folder or file of
 draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 130 interrupted (the draws so
@@ -147,6 +147,25 @@ def bench(
             seconds=seconds or defaults[1],
             output=said,
         )
+
+
+@app.command(epilog=EPILOG)
+def reproduce(
+    figures: Annotated[list[str], typer.Argument(help="1a 1b 1c 1d 2 3 4 5 6 7, or all; list names them.")],
+    scale: Annotated[
+        str, typer.Option(help="smoke: under a minute a figure; laptop: under an hour; paper: the full setting.")
+    ] = "laptop",
+    output: Annotated[Path, typer.Option("--out", "-o", help="Folder; each figure gets one of its own in it.")] = Path(
+        "fahmc-figures"
+    ),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the paper's figures: table, picture, and for each claim whether it shows. Goes on where it was stopped."""
+    with _command("reproduce", as_json, quiet) as said:
+        from fahmc.cli.reproduce import run_reproduce
+
+        run_reproduce(figures, output, scale, said)
 
 
 @contextmanager

@@ -1,0 +1,253 @@
+"""Figure 1c: rounds until the marginal error falls to ε, against the number T of leapfrog steps between averagings.
+
+K = 100, η = 0.01, noisy gradients. The ME is that of all samples so far, from the first round on. Large T spends
+computation to save rounds, until the clients drift so far apart in a round that their average is biased.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fahmc.density.gradient import GaussianNoise
+from fahmc.experiments.chains import run_chains, section_5
+from fahmc.experiments.figure_1_step_size import NOISE
+from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
+from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
+from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, panels
+from fahmc.report.marginal_error import OnlineMarginalError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+STEP_SIZE, NUM_LEAPFROG_STEPS = 0.01, 100
+PAPER_EPSILON, PAPER_BEST_T, PAPER_GAIN = 0.101, 70, 65
+_SEED = 2
+# The ME is looked at after each 5 % more samples; in between the rounds are interpolated.
+_GROWTH = 1.05
+_MIN_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is run at a scale."""
+
+    local_steps: tuple[int, ...]
+    num_steps: int
+    """Leapfrog steps of a chain."""
+    num_chains: int
+    epsilons: tuple[float, ...]
+    reference_draws: int
+    dim: int = 1000
+    num_rows: int = 1000
+    num_clients: int = 20
+
+
+_EVERY_TEN = tuple(range(10, 101, 10))
+BUDGETS: dict[Scale, Budget] = {
+    "smoke": Budget((1, 20, 100), 4000, 2, (0.4, 0.3), 4000, dim=50, num_rows=100, num_clients=5),
+    "laptop": Budget((1, 2, 5, *_EVERY_TEN), 60_000, 8, (0.2, 0.15, PAPER_EPSILON, 0.08, 0.065), 20_000),
+    "paper": Budget(
+        (1, 2, 5, *_EVERY_TEN), 2_000_000, 4, (0.2, 0.15, PAPER_EPSILON, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02), 100_000
+    ),
+}
+
+
+def thin_for(num_local_steps: int) -> int:
+    """Return the rounds from one sample to the next: 10 leapfrog steps, a tenth of a trajectory, or one round."""
+    return max(1, 10 // num_local_steps)
+
+
+def make(run: Run) -> Outcome:
+    """Run what is missing, and look at all of it."""
+    budget = BUDGETS[run.scale]
+    study = LogisticStudy(budget.dim, budget.num_rows, budget.num_clients)
+    reference = mhmc_reference(study, budget.reference_draws, run.work)
+    run.work.expect(len(budget.local_steps))
+    error = OnlineMarginalError(reference.draws)
+    table, curves = [], []
+    for local_steps in budget.local_steps:
+        result = _run_one(run, budget, study, error, local_steps)
+        curves += [
+            {"num_local_steps": local_steps, "round": round_, "me": float(np.mean(errors))}
+            for round_, errors in zip(result["rounds"], zip(*result["errors"], strict=True), strict=True)
+        ]
+        for epsilon in budget.epsilons:
+            crossings = [first_round_below(result["rounds"], errors, epsilon) for errors in result["errors"]]
+            table.append(
+                {
+                    "num_local_steps": local_steps,
+                    "epsilon": epsilon,
+                    "rounds": float(np.mean(crossings)),
+                    "standard_error": _standard_error(crossings),
+                    "chains_that_reached": int(np.isfinite(crossings).sum()),
+                    "rounds_run": result["rounds"][-1],
+                    "steps_per_second": result["steps_per_second"],
+                }
+            )
+    table: Table = pd.DataFrame(table)
+    fewest = budget.num_steps // max(budget.local_steps)
+    floor, rates = reference.floor(fewest), table.groupby("num_local_steps")["steps_per_second"].first()
+    return Outcome(
+        table=table,
+        draw=partial(_draw, table, budget),
+        claims=_claims(table, budget, run.scale),
+        settings={
+            "budget": asdict(budget), "study": asdict(study), "gradient_noise": NOISE,
+            "step_size": STEP_SIZE, "num_leapfrog_steps": NUM_LEAPFROG_STEPS,
+        },
+        notes=[
+            f"Reference: MHMC on all rows, {reference.facts['draws']:,} draws, largest split R-hat "
+            f"{reference.facts['max_split_r_hat']:.4f}; floor for the {fewest:,} samples of the largest T: "
+            f"{floor:.4f}.",
+            f"{budget.num_chains} chains of {budget.num_steps:,} leapfrog steps for each T; R_ε is the chains' mean of "
+            "the first round at which the ME of all samples so far is at most ε. Chains start near 0 and no round is "
+            "left out. One sample every round, or every 10 leapfrog steps where T < 10.",
+            "Measured rates, chain-leapfrog steps a second, compilation included: "
+            + ", ".join(f"T = {t}: {rate:,.0f}" for t, rate in rates.items())
+            + ".",
+        ],
+        tables={"curves": pd.DataFrame(curves)},
+    )  # fmt: skip
+
+
+def _run_one(
+    run: Run, budget: Budget, study: LogisticStudy, error: OnlineMarginalError, local_steps: int
+) -> dict[str, Any]:
+    num_rounds, thin = budget.num_steps // local_steps, thin_for(local_steps)
+    job = {
+        "study": asdict(study), "reference_draws": budget.reference_draws, "num_steps": budget.num_steps,
+        "num_chains": budget.num_chains, "num_local_steps": local_steps, "thin": thin, "step_size": STEP_SIZE,
+        "num_leapfrog_steps": NUM_LEAPFROG_STEPS, "noise": NOISE, "seed": _SEED, "growth": _GROWTH,
+    }  # fmt: skip
+
+    def compute(checkpoints: Path) -> dict[str, Any]:
+        sampler = section_5(STEP_SIZE, NUM_LEAPFROG_STEPS, local_steps, GaussianNoise(NOISE))
+        draws = run_chains(
+            study.model, study.federation, sampler, num_rounds, checkpoints if run.scale == "paper" else None,
+            num_chains=budget.num_chains, thin=thin, seed=_SEED,
+        )  # fmt: skip
+        if draws is None:
+            return {"rounds": [num_rounds], "errors": [[math.inf]] * budget.num_chains, "steps_per_second": math.nan}
+        looks = looking_times(draws.num_draws)
+        return {
+            "rounds": [look * thin for look in looks],
+            "errors": [online_errors(error, chain, looks) for chain in draws.flat()],
+            "steps_per_second": budget.num_chains * budget.num_steps / draws.cost["seconds"],
+        }
+
+    return run.work.once(job, compute, f"T = {local_steps}")
+
+
+def looking_times(num_samples: int) -> list[int]:
+    """Return the sample sizes at which the error is looked at, the last one included."""
+    sizes, size = [], float(_MIN_SAMPLES)
+    while size < num_samples:
+        sizes.append(int(size))
+        size = max(size * _GROWTH, size + 1)
+    return [*sizes, num_samples]
+
+
+def online_errors(error: OnlineMarginalError, samples: np.ndarray, looks: list[int]) -> list[float]:
+    """Return the ME of the first samples, for each of the sample sizes."""
+    error.reset()
+    values, seen = [], 0
+    for look in looks:
+        error.add(samples[seen:look])
+        values.append(error.value())
+        seen = look
+    return values
+
+
+def first_round_below(rounds: list[int], errors: list[float], epsilon: float) -> float:
+    """Return where the error first is at most epsilon, log-linearly between two looks; infinite if it never is."""
+    is_below = np.asarray(errors) <= epsilon
+    if not is_below.any():
+        return math.inf
+    first = int(is_below.argmax())
+    if first == 0:
+        return float(rounds[0])
+    (before, after), (high, low) = np.log(rounds[first - 1 : first + 1]), np.log(errors[first - 1 : first + 1])
+    return float(np.exp(before + (after - before) * (high - np.log(epsilon)) / (high - low)))
+
+
+def _standard_error(crossings: list[float]) -> float:
+    return float(np.std(crossings, ddof=1) / len(crossings) ** 0.5) if np.isfinite(crossings).all() else math.nan
+
+
+def _claims(table: Table, budget: Budget, scale: Scale) -> list[Claim]:
+    statements = [
+        "R_ε is U-shaped in T: too few and too many local steps both cost rounds",
+        f"The best T is {PAPER_BEST_T}",
+        f"At ε ≈ {PAPER_EPSILON} the best T needs more than {PAPER_GAIN} times fewer rounds than T = 1",
+        "A smaller ε makes the best T gain more over T = 100",
+    ]
+    if scale == "smoke":
+        return [out_of_reach(statement, "a smaller problem was run") for statement in statements]
+    best, first, last = {}, {}, {}
+    for epsilon, rows in table.groupby("epsilon"):
+        rounds = rows.set_index("num_local_steps")["rounds"]
+        best[epsilon], first[epsilon], last[epsilon] = (rounds.idxmin(), rounds.min()), rounds.loc[1], rounds.iloc[-1]
+    reached = [epsilon for epsilon in sorted(best) if np.isfinite(best[epsilon][1])]
+    if not reached:
+        return [out_of_reach(statement, "no T reached any ε in the rounds that were run") for statement in statements]
+    smallest = reached[0]
+    largest_t = max(budget.local_steps)
+    rounds = table[table["epsilon"] == smallest].set_index("num_local_steps")["rounds"]
+    found_best = "; ".join(
+        f"ε = {epsilon:g}: T = {best[epsilon][0]} ({best[epsilon][1]:.0f} rounds)" for epsilon in reached
+    )
+    # One ε decides: the smallest that was reached, where the bias shows most.
+    is_u = 1 < best[smallest][0] < largest_t
+    claims = [
+        judge(
+            statements[0],
+            f"at ε = {smallest:g}: "
+            + ", ".join(f"T = {t}: {r:.0f}" if np.isfinite(r) else f"T = {t}: not reached" for t, r in rounds.items()),
+            is_u,
+        ),
+        judge(statements[1], found_best, best[smallest][0] == PAPER_BEST_T),
+    ]
+    near = min(reached, key=lambda epsilon: abs(epsilon - PAPER_EPSILON))
+    gain = first[near] / best[near][1]
+    if np.isfinite(gain):
+        found = (
+            f"at ε = {near:g}: {first[near]:.0f} rounds for T = 1, {best[near][1]:.0f} for T = {best[near][0]}: "
+            f"{gain:.1f} times fewer"
+        )
+        claims.append(judge(statements[2], found, gain > PAPER_GAIN))
+    else:
+        claims.append(out_of_reach(statements[2], f"T = 1 did not reach ε = {near:g}"))
+    gains = {epsilon: last[epsilon] / best[epsilon][1] for epsilon in reached}
+    found = (
+        ", ".join(f"ε = {epsilon:g}: {value:.2f}" for epsilon, value in gains.items())
+        + f" (rounds of T = {largest_t} over the best's)"
+    )
+    claims.append(
+        judge(statements[3], found, gains[reached[0]] > max(gains[epsilon] for epsilon in reached[1:] or reached))
+    )
+    return claims
+
+
+def _draw(table: Table, budget: Budget) -> Picture:
+    title = f"Figure 1c: rounds to reach ME = ε (d = {budget.dim}, stochastic gradients)"
+    figure, (axis,) = panels(1, title, num_columns=1, panel=(6.2, 4.0), has_legend=False)
+    for i, epsilon in enumerate(budget.epsilons):
+        rows = table[(table["epsilon"] == epsilon) & np.isfinite(table["rounds"])]
+        axis.errorbar(
+            rows["num_local_steps"], rows["rounds"], 2 * rows["standard_error"].fillna(0), label=f"ε = {epsilon:g}",
+            color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], capsize=2, markersize=4,
+            linestyle=LINE_STYLES[i % len(LINE_STYLES)],
+        )  # fmt: skip
+    axis.set_yscale("log")
+    axis.set_xlabel("local steps T")
+    axis.set_ylabel("rounds $R_ε$")
+    axis.legend(fontsize=9, frameon=False)
+    dress(axis)
+    return figure

@@ -1,0 +1,132 @@
+"""A figure's folder: table.csv, figure.png, figure.svg, verdict.md and settings.json; over several, an index."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fahmc.experiments.outcome import Claim, Figure, Outcome, Scale, Standing, Table
+from fahmc.report.quantities import in_time
+
+_DIGITS = "%.6g"
+
+
+def write(
+    folder: Path, figure: Figure, outcome: Outcome, scale: Scale, seconds: float, machine: dict[str, Any]
+) -> None:
+    """Write everything about a figure. The settings come last: a folder that has them is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").unlink(missing_ok=True)
+    outcome.table.to_csv(folder / "table.csv", index=False, float_format=_DIGITS)
+    for name, table in outcome.tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False, float_format=_DIGITS)
+    picture = outcome.draw()
+    picture.savefig(folder / "figure.png", dpi=150)
+    # Without a date and with fixed names of parts, the same numbers give the same file.
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "fahmc"}):
+        picture.savefig(folder / "figure.svg", metadata={"Date": None})
+    (folder / "verdict.md").write_text(verdict_page(figure, outcome, scale, seconds, machine), encoding="utf-8")
+    settings = {
+        "figure": figure.name,
+        "title": figure.title,
+        "scale": scale,
+        "machine": machine,
+        "seconds": round(seconds, 1),
+        "claims": [claim._asdict() for claim in outcome.claims],
+        "notes": outcome.notes,
+        "settings": dict(outcome.settings),
+    }
+    unfinished = folder / "settings.json.unfinished"
+    unfinished.write_text(json.dumps(settings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / "settings.json")
+
+
+def verdict_page(figure: Figure, outcome: Outcome, scale: Scale, seconds: float, machine: dict[str, Any]) -> str:
+    """Write the verdict: each claim of the paper, what we got, and whether it shows."""
+    lines = [
+        f"# Figure {figure.name}: {figure.title}",
+        "",
+        f"Scale: {scale}. Command: `fahmc reproduce {figure.name} --scale {scale}`. Data: {figure.needs}.",
+        f"Made on {machine['date']}, {machine['cpu']}, {machine['cores']} cores, fahmc {machine['packages']['fahmc']}, "
+        f"JAX {machine['packages']['jax']}; {in_time(seconds)}.",
+        "",
+        f"![Figure {figure.name}](figure.png)",
+        "",
+        "| the paper's claim | what we got | verdict |",
+        "| --- | --- | --- |",
+        *(f"| {_cell(c.statement)} | {_cell(c.found)} | {_strong(c.standing)} |" for c in outcome.claims),
+        "",
+        "## To know before believing it",
+        "",
+        *(f"- {note}" for note in outcome.notes),
+        "",
+        "All numbers: `table.csv`"
+        + "".join(f", `{name}.csv`" for name in outcome.tables)
+        + "; settings: `settings.json`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def index_page(folder: Path, names: Iterable[str]) -> str | None:
+    """Write the index of the figures that lie in a folder, or None if there are none."""
+    made = [settings for name in names if (settings := read_settings(folder / name)) is not None]
+    if not made:
+        return None
+    counts = Counter(claim["standing"] for settings in made for claim in settings["claims"])
+    total = ", ".join(f"{counts[standing]} {standing}" for standing in Standing if counts[standing])
+    lines = [
+        "# The paper's figures",
+        "",
+        "Made by `fahmc reproduce` for Liang, Zhang, Deng, Song and Lin (2024), arXiv:2407.06935. Each folder holds",
+        "the table, the picture, the verdict and the settings.",
+        "",
+        f"Of {sum(counts.values())} claims: {total}.",
+        "",
+        "| figure | scale | made | claims that show | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for settings in made:
+        name, claims = settings["figure"], settings["claims"]
+        shown = sum(claim["standing"] == Standing.REPRODUCED for claim in claims)
+        machine = settings["machine"]
+        when = f"{machine['date']}, {machine['cores']} cores, {in_time(settings['seconds'])}"
+        link = f"[{name}: {settings['title']}]({name}/verdict.md)"
+        lines.append(
+            f"| {link} | {settings['scale']} | {when} | {shown} of {len(claims)} | ![{name}]({name}/figure.png) |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """Return a whole folder's settings."""
+    path = folder / "settings.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def read_table(folder: Path, scale: Scale) -> Table | None:
+    """Return a figure's table if its folder is whole and of this scale."""
+    settings = read_settings(folder)
+    return pd.read_csv(folder / "table.csv") if settings is not None and settings["scale"] == scale else None
+
+
+def count_standings(claims: Iterable[Claim]) -> str:
+    """Write how many claims stand how."""
+    counts = Counter(claim.standing for claim in claims)
+    return ", ".join(f"{counts[standing]} {standing}" for standing in Standing if counts[standing])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _strong(standing: Standing) -> str:
+    return f"**{standing}**" if standing == Standing.NOT_REPRODUCED else str(standing)
