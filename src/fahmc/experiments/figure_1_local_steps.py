@@ -20,7 +20,7 @@ from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.figure_1_step_size import NOISE
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
 from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
-from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, panels
+from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, label_decades, panels
 from fahmc.report.marginal_error import OnlineMarginalError
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _draw(table: Table, budget: Budget) -> Picture:
             color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], capsize=2, markersize=4,
             linestyle=LINE_STYLES[i % len(LINE_STYLES)],
         )  # fmt: skip
-    axis.set_yscale("log")
+    label_decades(axis, "y")
     axis.set_xlabel("local steps T")
     axis.set_ylabel("rounds $R_ε$")
     axis.legend(fontsize=9, frameon=False)

@@ -21,7 +21,7 @@ from fahmc.density.gradient import FullGradient, GaussianNoise
 from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
 from fahmc.experiments.simulated import LogisticStudy, Reference, mhmc_reference
-from fahmc.report.canvas import COLOURS, MARKERS, dress, panels
+from fahmc.report.canvas import COLOURS, MARKERS, dress, label_decades, panels
 from fahmc.report.marginal_error import OnlineMarginalError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Budget:
 
 _STEP_SIZES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 BUDGETS: dict[Scale, Budget] = {
-    "smoke": Budget((0.01, 0.1, 0.3), (2, 5), 2000, 2, 1, 4000, num_rows=100, num_clients=5, high_dim=50),
+    "smoke": Budget((0.01, 0.2), (2, 5), 2000, 2, 1, 4000, num_rows=100, num_clients=5, high_dim=50),
     "laptop": Budget(_STEP_SIZES, (2, 5, 10, 20, 50), 40_000, 8, 2, 20_000),
     "paper": Budget(
         (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4),
@@ -202,8 +202,7 @@ class StepSizes:
                 capsize=2,
             )
         axis.axhline(floor, color="0.5", linestyle=":", label="floor (exact draws)")
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        label_decades(axis, "x", "y")
         axis.set_xlabel("step size η")
         axis.set_ylabel("marginal error")
         axis.legend(fontsize=9, frameon=False)

@@ -58,7 +58,7 @@ class Target:
     hidden: tuple[int, ...] = ()
     prior_scale: float = 1.0
     temperature: float = 1.0
-    step_factors: tuple[float, ...] = (1 / 8, 1 / 4, 1 / 2, 1)
+    step_factors: tuple[float, ...] = (1 / 8, 1 / 4, 1 / 2, 1, 2)
     """The grid of step sizes, in units of √(temperature / rows): a posterior's width goes like that."""
 
     def model(self, num_classes: int) -> Model:
@@ -86,8 +86,8 @@ class Budget:
     num_runs: int
     """Chains shown."""
     tuning_runs: int
-    num_step_sizes: int
-    """How many of the grid's largest step sizes are tried."""
+    tried: tuple[int, int] = (0, 5)
+    """Which step sizes of the grid are tried: from the first place up to the second."""
     thin: int = 1
     """Rounds from one sample to the next."""
     reuse_gradient: bool = False
@@ -125,7 +125,7 @@ class Runner:
     def tuned(self, steps: int, local_steps: int, scores: Sequence[str]) -> list[dict[str, Any]]:
         """Try all step sizes with one seed, and show each score's best with another."""
         budget = self._budget
-        factors = self._target.step_factors[-budget.num_step_sizes :]
+        factors = self._target.step_factors[slice(*budget.tried)]
         tries = {
             eta: self._scored(steps, local_steps, eta, budget.tuning_runs, TUNING_SEED)
             for eta in self._target.step_sizes(self._num_rows, factors)
@@ -209,7 +209,9 @@ def _rows(result: dict[str, Any], scores: Sequence[str], **marks: Any) -> list[d
             rows.append({**marks, "score": score, "round": result["rounds"][-1], **unknown})
             continue
         values = np.array(result["scores"][score])
-        sds = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], math.nan)
+        # A label that was given probability 0 makes the NLL infinite, and its spread unknown.
+        with np.errstate(invalid="ignore"):
+            sds = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], math.nan)
         rows += [
             {**marks, "score": score, "round": round_, "mean": float(mean), "sd": float(sd), "runs": len(values)}
             for round_, mean, sd in zip(result["rounds"], values.mean(axis=0), sds, strict=True)

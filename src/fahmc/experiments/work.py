@@ -39,13 +39,18 @@ class Work:
         self._path = folder / "results.jsonl"
         self._done = self._total = 0
         self._used: set[str] = set()
+        self._spent = 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._known = _read_lines(self._path)
 
     @property
     def seconds(self) -> float:
         """What the results that were asked for took to make, now or earlier."""
-        return sum(self._known[key]["seconds"] for key in self._used)
+        return self._spent + sum(self._known[key]["seconds"] for key in self._used)
+
+    def spent(self, seconds: float) -> None:
+        """Count work that is kept elsewhere."""
+        self._spent += seconds
 
     def expect(self, num_jobs: int) -> None:
         """Announce jobs to come, for the progress bar."""

@@ -59,6 +59,18 @@ def dress(axis: Axes, title: str | None = None) -> None:
         axis.set_title(title, fontsize=10)
 
 
+def label_decades(axis: Axes, *which: str) -> None:
+    """Make axes ("x", "y") logarithmic, with plain numbers at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    for name in which:
+        getattr(axis, f"set_{name}scale")("log")
+        ticks = getattr(axis, f"{name}axis")
+        ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ticks.set_major_formatter(FormatStrFormatter("%g"))
+        ticks.set_minor_formatter(NullFormatter())
+
+
 def legend_below_title(figure: Figure, axis: Axes, *, max_entries: int = 8) -> None:
     """Put one legend for all panels between title and panels; entries past ``max_entries`` are left to the eye."""
     handles, labels = axis.get_legend_handles_labels()

@@ -1,0 +1,82 @@
+"""`fahmc reproduce`: what it prints, and how it ends when stopped or without data."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from fahmc.cli.app import app
+from fahmc.experiments.catalogue import FIGURES
+
+COMMAND = [sys.executable, "-m", "fahmc.cli.app", "reproduce"]
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No data on this machine, and no network: a closed port is the only way out."""
+    monkeypatch.setenv("FAHMC_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:9")
+
+
+def test_list_names_every_figure():
+    result = CliRunner().invoke(app, ["reproduce", "list", "--json"])
+    figures = json.loads(result.stdout)["figures"]
+    assert [figure["figure"] for figure in figures] == list(FIGURES) == "1a 1b 1c 1d 2 3 4 5 6 7".split()
+    assert all(set(figure["takes"]) == {"smoke", "laptop", "paper"} and figure["needs"] for figure in figures)
+    printed = CliRunner().invoke(app, ["reproduce", "list"]).stdout
+    assert "rounds to reach ME" in printed and "Fashion-MNIST" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["9"], "There is no figure '9'; the figures are 1a, 1b, 1c, 1d, 2, 3, 4, 5, 6, 7, or all."),
+        (["2", "--scale", "large"], "--scale is 'large'; it must be one of smoke, laptop, paper."),
+        (["list", "2"], "reproduce list takes no figure"),
+    ],
+)
+def test_wrong_usage_gets_a_sentence(arguments, sentence):
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    assert result.exit_code == 2 and sentence in result.stderr and not result.stdout
+
+
+def test_missing_images_get_an_address_and_a_place(nowhere, tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", "3", "--out", str(tmp_path / "figures")])
+    assert result.exit_code == 3
+    for words in (
+        "-images-idx3-ubyte.gz of the data set",
+        "fashion-mnist.s3-website",
+        str(tmp_path / "none"),
+        "put it into",
+    ):
+        assert words in result.stderr
+    assert not (tmp_path / "figures" / "3").exists()
+
+
+def test_ctrl_c_keeps_finished_runs(tmp_path):
+    """A real process, stopped by a real signal between two runs or in one, and gone on with."""
+    results = tmp_path / ".work" / "smoke" / "results.jsonl"
+    environment = os.environ | {"JAX_ENABLE_X64": "0"}
+    command = [*COMMAND, "2", "--scale", "smoke", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    # The six exact laws come first; the simulations after them take longest.
+    while not (results.exists() and len(results.read_bytes().splitlines()) >= 6):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+            break
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and "the same command goes on from there" in errors
+    kept = results.read_text(encoding="utf-8")
+    assert 6 <= len(kept.splitlines()) < 8 and not (tmp_path / "2" / "settings.json").exists()
+
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment, check=True)
+    assert results.read_text(encoding="utf-8").startswith(kept)
+    assert {claim["standing"] for claim in json.loads(again.stdout)["figures"]["2"]["claims"]} == {"reproduced"}
