@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
+from fahmc.errors import SettingsError
 from fahmc.experiments import figure_2
 from fahmc.experiments.catalogue import FIGURES
 from fahmc.experiments.outcome import Standing
@@ -58,12 +59,12 @@ def test_smoke(name, out, without_data):
     assert outcome.claims and len(settings["claims"]) == len(outcome.claims)
     assert all(claim.statement in verdict and claim.standing in verdict for claim in outcome.claims)
     assert all(note in verdict for note in outcome.notes)
-    assert settings["scale"] == "smoke" and settings["machine"]["date"] in verdict
+    assert settings["scale"] == "smoke" and settings["machines"][0]["date"] in verdict and settings["runs"]
     if name != "2":
         assert {claim.standing for claim in outcome.claims} == {Standing.OUT_OF_REACH}
     if name in "34567":
         assert "Simulated images" in verdict and "temperature 1" in verdict
-    assert f"[{name}: " in (out / "README.md").read_text(encoding="utf-8")
+    assert f"[{name}: " in (out / "index.md").read_text(encoding="utf-8")
 
 
 def test_small_steps_hurt_langevin_more(out, without_data):
@@ -91,6 +92,21 @@ def test_rounds_squared_are_linear_in_the_dimension():
     assert r2 > 0.98 and slope > 0
     # Rounds that grow like d itself, as with η ∝ d^-½, must not pass.
     assert figure_2.line_through_squares(table.assign(rounds=table["rounds"] ** 2))[2] < 0.98
+
+
+def test_a_larger_scale_is_not_replaced(out):
+    reproduce(FIGURES["2"], out, "smoke")
+    path = out / "2" / "settings.json"
+    content = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(content.replace('"scale": "smoke"', '"scale": "laptop"'), encoding="utf-8")
+        with pytest.raises(SettingsError, match="holds this figure at laptop scale"):
+            reproduce(FIGURES["2"], out, "smoke")
+        # What cannot be read is no reason to refuse, nor to fail.
+        path.write_text("{", encoding="utf-8")
+        reproduce(FIGURES["2"], out, "smoke")
+    finally:
+        path.write_text(content, encoding="utf-8")
 
 
 def test_finished_runs_are_not_repeated(out, without_data):

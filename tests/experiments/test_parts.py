@@ -2,18 +2,16 @@
 
 import json
 import math
+from contextlib import closing
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from fahmc.errors import SettingsError
+from fahmc.errors import CheckpointError, SettingsError
 from fahmc.experiments import figure_1_local_steps as local_steps
 from fahmc.experiments import figure_2
 from fahmc.experiments.catalogue import choose
 from fahmc.experiments.chains import run_chains, section_5
-from fahmc.experiments.comparisons import Comparisons
-from fahmc.experiments.outcome import Standing
 from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
 from fahmc.experiments.work import Work
 from fahmc.report.distances import marginal_error
@@ -27,42 +25,58 @@ def test_a_job_is_done_once(tmp_path):
         calls.append(checkpoints)
         return {"value": float("nan"), "list": (1, 2)}
 
-    first = Work(tmp_path).once({"a": 1}, compute)
-    again = Work(tmp_path)
-    assert again.once({"a": 1}, compute)["list"] == first["list"] == [1, 2]
-    assert len(calls) == 1 and not calls[0].exists()
-    assert again.seconds > 0
-    Work(tmp_path).once({"a": 2}, compute)
+    with closing(Work(tmp_path)) as work:
+        first = work.once({"a": 1}, compute)
+    with closing(Work(tmp_path)) as work:
+        assert work.once({"a": 1}, compute)["list"] == first["list"] == [1, 2]
+        assert len(calls) == 1 and not calls[0].exists()
+        assert work.seconds > 0 and [job["a"] for job in work.jobs] == [1]
+        assert len(work.machines) == 1 and work.machines[0]["cores"] >= 1
+        work.once({"a": 2}, compute)
     assert len(calls) == 2 and calls[0] != calls[1]
 
 
-def test_a_torn_line_is_done_again(tmp_path):
-    """A kill in the middle of writing costs that job, and no other."""
-    for value in (1, 2):
-        Work(tmp_path).once({"job": value}, lambda _, value=value: {"value": value})
+def test_a_damaged_line_is_done_again(tmp_path):
+    """A kill in the middle of writing, or a bad byte, costs that job and no other."""
+
+    def do(values, compute_fn):
+        with closing(Work(tmp_path)) as work:
+            return [work.once({"job": v}, lambda _, v=v: compute_fn(v))["value"] for v in values]
+
+    do((1, 2, 3), lambda value: {"value": value})
     path = tmp_path / "results.jsonl"
-    path.write_bytes(path.read_bytes()[:-9])
+    first, second, third = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, b'{"job": "\xff"}', b"[1]", b'{"job": {}}', second[:9], third[:-9]]))
     done = []
-    work = Work(tmp_path)
-    for value in (1, 2):
-        work.once({"job": value}, lambda _, value=value: done.append(value) or {"value": value})
-    assert done == [2]
-    again = Work(tmp_path)
-    assert [again.once({"job": value}, lambda _: pytest.fail("not kept"))["value"] for value in (1, 2)] == [1, 2]
+    do((1, 2, 3), lambda value: done.append(value) or {"value": value})
+    assert done == [2, 3]
+    assert do((1, 2, 3), lambda value: pytest.fail("not kept")) == [1, 2, 3]
+
+
+def test_one_process_at_a_time(tmp_path):
+    with closing(Work(tmp_path)), pytest.raises(CheckpointError, match="Another process"):
+        Work(tmp_path)
+    Work(tmp_path).close()
 
 
 def test_progress_counts_jobs(tmp_path):
     seen = []
-    work = Work(tmp_path, lambda *state: seen.append(state))
-    work.expect(1)
-    work.once({"a": 1}, lambda _: {}, "first")
-    work.once({"a": 2}, lambda _: {}, "not announced")
+    with closing(Work(tmp_path, lambda *state: seen.append(state))) as work:
+        work.expect(1)
+        work.once({"a": 1}, lambda _: {}, "first")
+        work.once({"a": 1}, lambda _: {}, "first again")
+        work.once({"a": 2}, lambda _: {}, "not announced")
     assert seen[0] == (0, 1, "") and seen[-1] == (2, 2, "not announced")
 
 
 def test_reference_is_long_enough_and_kept(tmp_path):
     study = LogisticStudy(4, num_rows=60, num_clients=3)
-    reference = mhmc_reference(study, 4000, Work(tmp_path))
+
+    def make():
+        with closing(Work(tmp_path)) as work:
+            return mhmc_reference(study, 4000, work)
+
+    reference = make()
     assert reference.facts["max_split_r_hat"] < 1.01 and reference.facts["acceptance_rate"] > 0.6
     assert reference.draws.shape == reference.independent.shape == (4000, 4)
     assert not np.array_equal(reference.draws, reference.independent)
@@ -71,11 +85,11 @@ def test_reference_is_long_enough_and_kept(tmp_path):
     assert reference.floor(50) > 2 * reference.floor(4000)
 
     (path,) = (tmp_path / "references").iterdir()
-    written = path.stat().st_mtime_ns
-    assert np.array_equal(mhmc_reference(study, 4000, Work(tmp_path)).draws, reference.draws)
-    assert path.stat().st_mtime_ns == written
-    path.write_bytes(b"not a reference")
-    assert np.array_equal(mhmc_reference(study, 4000, Work(tmp_path)).draws, reference.draws)
+    written, content = path.stat().st_mtime_ns, path.read_bytes()
+    assert np.array_equal(make().draws, reference.draws) and path.stat().st_mtime_ns == written
+    for damaged in (b"not a reference", b"", content[: len(content) // 2]):
+        path.write_bytes(damaged)
+        assert np.array_equal(make().draws, reference.draws)
 
 
 def test_crossings():
@@ -113,48 +127,6 @@ def test_diverged_chains_are_told_apart():
     assert run_chains(study.model, study.federation, section_5(50.0, 5, 10), 20, None, num_chains=2) is None
 
 
-def test_comparisons():
-    rows = [
-        {"target": "A", "varied": "K", "K": k, "T": 50, "score": score, "round": r, "mean": mean - r / 100, "sd": 0.01}
-        for score, means in {"accuracy": [0.7, 0.9, 0.8], "nll": [0.7, 0.5, 0.6]}.items()
-        for k, mean in zip((1, 10, 50), means, strict=True)
-        for r in (1, 2)
-    ]
-    scores = Comparisons(pd.DataFrame(rows))
-    assert scores.order("A", "K", "accuracy") == [10, 50, 1] == scores.order("A", "K", "nll")
-    assert scores.best_is("A", "K", "nll", 10).standing == Standing.REPRODUCED
-    assert scores.best_is("A", "K", "nll", 50).standing == Standing.NOT_REPRODUCED
-    assert scores.worst_is("A", "K", "accuracy", 1).standing == Standing.REPRODUCED
-    assert scores.best_is_not("A", "K", "accuracy", 10).standing == Standing.NOT_REPRODUCED
-    assert scores.gain_over("A", "K", "nll", 1) == pytest.approx(1 - 0.48 / 0.68)
-    assert "K = 10: 0.8800 ± 0.0100, K = 50: 0.7800" in scores.words("A", "K", "accuracy")
-
-
-def test_a_setting_that_diverged_is_worst():
-    rows = [
-        {"target": "A", "varied": "T", "K": 10, "T": t, "score": "ece", "round": 1, "mean": mean, "sd": math.nan}
-        for t, mean in ((1, 0.3), (10, math.nan))
-    ]
-    assert Comparisons(pd.DataFrame(rows)).order("A", "T", "ece") == [1, 10]
-
-
-def test_local_step_claims():
-    """Rounds like 5000/T + 0.02 T² have their smallest value at T = 50."""
-    budget = local_steps.BUDGETS["laptop"]
-    rows = [
-        {"num_local_steps": t, "epsilon": e, "rounds": (5000 / t + 0.02 * t**2) / e, "standard_error": 1.0}
-        for t in budget.local_steps
-        for e in budget.epsilons
-    ]
-    claims = local_steps._claims(pd.DataFrame(rows), budget, "laptop")
-    assert [claim.standing == Standing.REPRODUCED for claim in claims] == [True, False, False, False]
-    assert "T = 50" in claims[1].found and "33.3 times fewer" in claims[2].found
-    # Without bias the largest T is best, and there is no U.
-    falling = pd.DataFrame(rows).assign(rounds=lambda table: 5000 / table["num_local_steps"] / table["epsilon"])
-    claims = local_steps._claims(falling, budget, "laptop")
-    assert [claim.standing == Standing.REPRODUCED for claim in claims] == [False, False, True, False]
-
-
 def test_unknown_figures_get_a_sentence():
     with pytest.raises(SettingsError, match="no figure '8'; the figures are 1a, 1b"):
         choose(["8"])
@@ -162,6 +134,7 @@ def test_unknown_figures_get_a_sentence():
 
 
 def test_results_are_json(tmp_path):
-    Work(tmp_path).once({"η": 0.1}, lambda _: {"me": [0.5]})
+    with closing(Work(tmp_path)) as work:
+        work.once({"η": 0.1}, lambda _: {"me": [0.5]})
     (line,) = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(line)["job"] == {"η": 0.1}
+    assert json.loads(line)["job"] == {"format": 1, "η": 0.1}

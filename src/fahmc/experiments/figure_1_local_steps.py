@@ -32,6 +32,8 @@ _SEED = 2
 # The ME is looked at after each 5 % more samples; in between the rounds are interpolated.
 _GROWTH = 1.05
 _MIN_SAMPLES = 4
+# Two T differ if their rounds are so many standard errors apart; 1 in 700 by chance.
+_MIN_Z = 3.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ BUDGETS: dict[Scale, Budget] = {
     "smoke": Budget((1, 20, 100), 4000, 2, (0.4, 0.3), 4000, dim=50, num_rows=100, num_clients=5),
     "laptop": Budget((1, 2, 5, *_EVERY_TEN), 60_000, 8, (0.2, 0.15, PAPER_EPSILON, 0.08, 0.065), 20_000),
     "paper": Budget(
-        (1, 2, 5, *_EVERY_TEN), 2_000_000, 4, (0.2, 0.15, PAPER_EPSILON, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02), 100_000
+        (1, 2, 5, *_EVERY_TEN), 600_000, 4, (0.2, 0.15, PAPER_EPSILON, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02), 100_000
     ),
 }
 
@@ -73,7 +75,7 @@ def make(run: Run) -> Outcome:
     error = OnlineMarginalError(reference.draws)
     table, curves = [], []
     for local_steps in budget.local_steps:
-        result = _run_one(run, budget, study, error, local_steps)
+        result = _run_one(run, budget, study, reference.settings, error, local_steps)
         curves += [
             {"num_local_steps": local_steps, "round": round_, "me": float(np.mean(errors))}
             for round_, errors in zip(result["rounds"], zip(*result["errors"], strict=True), strict=True)
@@ -84,9 +86,7 @@ def make(run: Run) -> Outcome:
                 {
                     "num_local_steps": local_steps,
                     "epsilon": epsilon,
-                    "rounds": float(np.mean(crossings)),
-                    "standard_error": _standard_error(crossings),
-                    "chains_that_reached": int(np.isfinite(crossings).sum()),
+                    **_crossing_row(crossings, result["rounds"][-1]),
                     "rounds_run": result["rounds"][-1],
                     "steps_per_second": result["steps_per_second"],
                 }
@@ -97,7 +97,7 @@ def make(run: Run) -> Outcome:
     return Outcome(
         table=table,
         draw=partial(_draw, table, budget),
-        claims=_claims(table, budget, run.scale),
+        claims=claims_of(table, run.scale),
         settings={
             "budget": asdict(budget), "study": asdict(study), "gradient_noise": NOISE,
             "step_size": STEP_SIZE, "num_leapfrog_steps": NUM_LEAPFROG_STEPS,
@@ -118,13 +118,18 @@ def make(run: Run) -> Outcome:
 
 
 def _run_one(
-    run: Run, budget: Budget, study: LogisticStudy, error: OnlineMarginalError, local_steps: int
+    run: Run,
+    budget: Budget,
+    study: LogisticStudy,
+    reference: dict[str, Any],
+    error: OnlineMarginalError,
+    local_steps: int,
 ) -> dict[str, Any]:
     num_rounds, thin = budget.num_steps // local_steps, thin_for(local_steps)
     job = {
-        "study": asdict(study), "reference_draws": budget.reference_draws, "num_steps": budget.num_steps,
+        "study": asdict(study), "reference": reference, "num_steps": budget.num_steps,
         "num_chains": budget.num_chains, "num_local_steps": local_steps, "thin": thin, "step_size": STEP_SIZE,
-        "num_leapfrog_steps": NUM_LEAPFROG_STEPS, "noise": NOISE, "seed": _SEED, "growth": _GROWTH,
+        "num_leapfrog_steps": NUM_LEAPFROG_STEPS, "noise": NOISE, "seed": _SEED, "looks": [_MIN_SAMPLES, _GROWTH],
     }  # fmt: skip
 
     def compute(checkpoints: Path) -> dict[str, Any]:
@@ -177,71 +182,115 @@ def first_round_below(rounds: list[int], errors: list[float], epsilon: float) ->
     return float(np.exp(before + (after - before) * (high - np.log(epsilon)) / (high - low)))
 
 
-def _standard_error(crossings: list[float]) -> float:
-    return float(np.std(crossings, ddof=1) / len(crossings) ** 0.5) if np.isfinite(crossings).all() else math.nan
+def _crossing_row(crossings: list[float], rounds_run: int) -> dict[str, float]:
+    """Return the mean over chains and its standard error; with a chain that did not get there, a lower bound."""
+    reached = np.minimum(crossings, rounds_run)
+    return {
+        "rounds": float(np.mean(reached)),
+        "standard_error": float(np.std(reached, ddof=1) / len(reached) ** 0.5),
+        "is_bound": bool(np.isinf(crossings).any()),
+    }
 
 
-def _claims(table: Table, budget: Budget, scale: Scale) -> list[Claim]:
+def claims_of(table: Table, scale: Scale) -> list[Claim]:
+    """Judge the paper's claims."""
     statements = [
         "R_ε is U-shaped in T: too few and too many local steps both cost rounds",
         f"The best T is {PAPER_BEST_T}",
         f"At ε ≈ {PAPER_EPSILON} the best T needs more than {PAPER_GAIN} times fewer rounds than T = 1",
-        "A smaller ε makes the best T gain more over T = 100",
+        "A smaller ε makes the best T gain more over the largest",
     ]
     if scale == "smoke":
         return [out_of_reach(statement, "a smaller problem was run") for statement in statements]
-    best, first, last = {}, {}, {}
-    for epsilon, rows in table.groupby("epsilon"):
-        rounds = rows.set_index("num_local_steps")["rounds"]
-        best[epsilon], first[epsilon], last[epsilon] = (rounds.idxmin(), rounds.min()), rounds.loc[1], rounds.iloc[-1]
-    reached = [epsilon for epsilon in sorted(best) if np.isfinite(best[epsilon][1])]
-    if not reached:
-        return [out_of_reach(statement, "no T reached any ε in the rounds that were run") for statement in statements]
-    smallest = reached[0]
-    largest_t = max(budget.local_steps)
-    rounds = table[table["epsilon"] == smallest].set_index("num_local_steps")["rounds"]
-    found_best = "; ".join(
-        f"ε = {epsilon:g}: T = {best[epsilon][0]} ({best[epsilon][1]:.0f} rounds)" for epsilon in reached
-    )
-    # One ε decides: the smallest that was reached, where the bias shows most.
-    is_u = 1 < best[smallest][0] < largest_t
-    claims = [
-        judge(
-            statements[0],
-            f"at ε = {smallest:g}: "
-            + ", ".join(f"T = {t}: {r:.0f}" if np.isfinite(r) else f"T = {t}: not reached" for t, r in rounds.items()),
-            is_u,
-        ),
-        judge(statements[1], found_best, best[smallest][0] == PAPER_BEST_T),
-    ]
-    near = min(reached, key=lambda epsilon: abs(epsilon - PAPER_EPSILON))
-    gain = first[near] / best[near][1]
-    if np.isfinite(gain):
-        found = (
-            f"at ε = {near:g}: {first[near]:.0f} rounds for T = 1, {best[near][1]:.0f} for T = {best[near][0]}: "
-            f"{gain:.1f} times fewer"
+    curves = {epsilon: rows.set_index("num_local_steps").sort_index() for epsilon, rows in table.groupby("epsilon")}
+    decided = {epsilon: curve for epsilon, curve in curves.items() if _is_decided(curve)}
+    if not decided:
+        found = "at no ε did all T reach it, or run at least as long as the best one needed"
+        return [out_of_reach(statement, found) for statement in statements]
+    smallest = min(decided)
+    curve = decided[smallest]
+    best, last = _best(curve), curve.index.max()
+    rounds = f"at ε = {smallest:g}: " + ", ".join(f"T = {t}: {_in_rounds(row)}" for t, row in curve.iterrows())
+    is_u = 1 < best < last and _z(curve, best, last) > _MIN_Z
+    if 1 < best < last and not is_u:
+        u_shape = out_of_reach(
+            statements[0], f"{rounds}; T = {best} and T = {last} are within {_MIN_Z:g} standard errors"
         )
-        claims.append(judge(statements[2], found, gain > PAPER_GAIN))
     else:
-        claims.append(out_of_reach(statements[2], f"T = 1 did not reach ε = {near:g}"))
-    gains = {epsilon: last[epsilon] / best[epsilon][1] for epsilon in reached}
+        u_shape = judge(statements[0], rounds, is_u)
+    return [
+        u_shape,
+        _best_claim(statements[1], decided),
+        _gain_claim(statements[2], curves),
+        _gains_claim(statements[3], decided),
+    ]
+
+
+def _is_decided(curve: Table) -> bool:
+    """Whether the best T is known: every other one got there, or ran at least as many rounds as the best needed."""
+    reached = curve[~curve["is_bound"]]
+    return len(reached) > 0 and bool((curve.loc[curve["is_bound"], "rounds"] > reached["rounds"].min()).all())
+
+
+def _best(curve: Table) -> int:
+    return int(curve.loc[~curve["is_bound"], "rounds"].idxmin())
+
+
+def _z(curve: Table, better: int, worse: int) -> float:
+    """Return by how many standard errors one T needs fewer rounds than another."""
+    return (curve.loc[worse, "rounds"] - curve.loc[better, "rounds"]) / math.hypot(
+        curve.loc[better, "standard_error"], curve.loc[worse, "standard_error"]
+    )
+
+
+def _in_rounds(row: Table) -> str:
+    return f"{'more than ' if row['is_bound'] else ''}{row['rounds']:.0f}"
+
+
+def _best_claim(statement: str, decided: dict[float, Table]) -> Claim:
+    found = "; ".join(f"ε = {e:g}: T = {_best(c)} ({c.loc[_best(c), 'rounds']:.0f} rounds)" for e, c in decided.items())
+    curve = decided[min(decided)]
+    best = _best(curve)
+    if best != PAPER_BEST_T and _z(curve, best, PAPER_BEST_T) <= _MIN_Z:
+        return out_of_reach(statement, f"{found}; T = {PAPER_BEST_T} is within {_MIN_Z:g} standard errors of the best")
+    return judge(statement, found, best == PAPER_BEST_T)
+
+
+def _gain_claim(statement: str, curves: dict[float, Table]) -> Claim:
+    curve = curves[PAPER_EPSILON]
+    if curve["is_bound"].all():
+        return out_of_reach(statement, f"no T reached ε = {PAPER_EPSILON}")
+    best = _best(curve)
+    gain = curve.loc[1, "rounds"] / curve.loc[best, "rounds"]
     found = (
-        ", ".join(f"ε = {epsilon:g}: {value:.2f}" for epsilon, value in gains.items())
-        + f" (rounds of T = {largest_t} over the best's)"
+        f"{_in_rounds(curve.loc[1])} rounds for T = 1, {curve.loc[best, 'rounds']:.0f} for T = {best}: "
+        f"{gain:.1f} times fewer{' or better' if curve.loc[1, 'is_bound'] else ''}"
     )
-    claims.append(
-        judge(statements[3], found, gains[reached[0]] > max(gains[epsilon] for epsilon in reached[1:] or reached))
+    if curve.loc[1, "is_bound"] and gain <= PAPER_GAIN:
+        return out_of_reach(statement, found)
+    return judge(statement, found, gain > PAPER_GAIN)
+
+
+def _gains_claim(statement: str, decided: dict[float, Table]) -> Claim:
+    gains = {
+        e: c["rounds"].iloc[-1] / c.loc[_best(c), "rounds"] for e, c in decided.items() if not c["is_bound"].iloc[-1]
+    }
+    if len(gains) < 2:
+        return out_of_reach(statement, "the largest T reached fewer than two ε")
+    largest_t = next(iter(decided.values())).index.max()
+    found = f"rounds of T = {largest_t} over the best's: " + ", ".join(
+        f"{g:.2f} at ε = {e:g}" for e, g in gains.items()
     )
-    return claims
+    return judge(statement, found, gains[min(gains)] > max(gain for e, gain in gains.items() if e != min(gains)))
 
 
 def _draw(table: Table, budget: Budget) -> Picture:
     title = f"Figure 1c: rounds to reach ME = ε (d = {budget.dim}, stochastic gradients)"
     figure, (axis,) = panels(1, title, num_columns=1, panel=(6.2, 4.0), has_legend=False)
     for i, epsilon in enumerate(budget.epsilons):
-        rows = table[(table["epsilon"] == epsilon) & np.isfinite(table["rounds"])]
+        rows = table[(table["epsilon"] == epsilon) & ~table["is_bound"]]
         axis.errorbar(
-            rows["num_local_steps"], rows["rounds"], 2 * rows["standard_error"].fillna(0), label=f"ε = {epsilon:g}",
+            rows["num_local_steps"], rows["rounds"], 2 * rows["standard_error"], label=f"ε = {epsilon:g}",
             color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], capsize=2, markersize=4,
             linestyle=LINE_STYLES[i % len(LINE_STYLES)],
         )  # fmt: skip

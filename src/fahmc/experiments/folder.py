@@ -1,9 +1,8 @@
-"""A figure's folder: table.csv, figure.png, figure.svg, verdict.md and settings.json; over several, an index."""
+"""A figure's folder: table.csv, figure.png, figure.svg, verdict.md and settings.json; over several, index.md."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,16 +11,16 @@ from typing import Any
 import pandas as pd
 
 from fahmc.experiments.outcome import Claim, Figure, Outcome, Scale, Standing, Table
+from fahmc.experiments.work import Work
 from fahmc.report.quantities import in_time
+from fahmc.runs.checkpoint import write_atomically
 
 _DIGITS = "%.6g"
+_WRITTEN = {"figure", "title", "scale", "machines", "seconds", "claims"}
 
 
-def write(
-    folder: Path, figure: Figure, outcome: Outcome, scale: Scale, seconds: float, machine: dict[str, Any]
-) -> None:
+def write(folder: Path, figure: Figure, outcome: Outcome, scale: Scale, work: Work) -> None:
     """Write everything about a figure. The settings come last: a folder that has them is whole."""
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").unlink(missing_ok=True)
     outcome.table.to_csv(folder / "table.csv", index=False, float_format=_DIGITS)
     for name, table in outcome.tables.items():
@@ -33,30 +32,31 @@ def write(
 
     with rc_context({"svg.hashsalt": "fahmc"}):
         picture.savefig(folder / "figure.svg", metadata={"Date": None})
-    (folder / "verdict.md").write_text(verdict_page(figure, outcome, scale, seconds, machine), encoding="utf-8")
+    (folder / "verdict.md").write_text(verdict_page(figure, outcome, scale, work), encoding="utf-8")
     settings = {
         "figure": figure.name,
         "title": figure.title,
         "scale": scale,
-        "machine": machine,
-        "seconds": round(seconds, 1),
+        "machines": work.machines,
+        "seconds": round(work.seconds, 1),
         "claims": [claim._asdict() for claim in outcome.claims],
         "notes": outcome.notes,
         "settings": dict(outcome.settings),
+        "runs": work.jobs,
     }
-    unfinished = folder / "settings.json.unfinished"
-    unfinished.write_text(json.dumps(settings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(unfinished, folder / "settings.json")
+    write_atomically(folder / "settings.json", (json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def verdict_page(figure: Figure, outcome: Outcome, scale: Scale, seconds: float, machine: dict[str, Any]) -> str:
+def verdict_page(figure: Figure, outcome: Outcome, scale: Scale, work: Work) -> str:
     """Write the verdict: each claim of the paper, what we got, and whether it shows."""
+    made = "; ".join(
+        f"{m['date']}, {m['cpu']}, {m['cores']} cores, fahmc {m['fahmc']}, JAX {m['jax']}" for m in work.machines
+    )
     lines = [
         f"# Figure {figure.name}: {figure.title}",
         "",
         f"Scale: {scale}. Command: `fahmc reproduce {figure.name} --scale {scale}`. Data: {figure.needs}.",
-        f"Made on {machine['date']}, {machine['cpu']}, {machine['cores']} cores, fahmc {machine['packages']['fahmc']}, "
-        f"JAX {machine['packages']['jax']}; {in_time(seconds)}.",
+        f"Runs made on {made}; {in_time(work.seconds)}.",
         "",
         f"![Figure {figure.name}](figure.png)",
         "",
@@ -97,8 +97,8 @@ def index_page(folder: Path, names: Iterable[str]) -> str | None:
     for settings in made:
         name, claims = settings["figure"], settings["claims"]
         shown = sum(claim["standing"] == Standing.REPRODUCED for claim in claims)
-        machine = settings["machine"]
-        when = f"{machine['date']}, {machine['cores']} cores, {in_time(settings['seconds'])}"
+        dates, cores = (sorted({machine[name] for machine in settings["machines"]}) for name in ("date", "cores"))
+        when = f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {cores[-1]} cores, {in_time(settings['seconds'])}"
         link = f"[{name}: {settings['title']}]({name}/verdict.md)"
         lines.append(
             f"| {link} | {settings['scale']} | {when} | {shown} of {len(claims)} | ![{name}]({name}/figure.png) |"
@@ -107,9 +107,13 @@ def index_page(folder: Path, names: Iterable[str]) -> str | None:
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """Return a whole folder's settings."""
+    """Return a whole folder's settings; None where there are none, or none that can be read."""
     path = folder / "settings.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return settings if isinstance(settings, dict) and _WRITTEN <= settings.keys() else None
 
 
 def read_table(folder: Path, scale: Scale) -> Table | None:

@@ -122,6 +122,24 @@ class Runner:
         client_rows = self._num_rows // NUM_CLIENTS
         return Minibatch(self._budget.batch_size) if client_rows > self._budget.batch_size else FullGradient()
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know of the posterior and its gradients."""
+        target, client_rows = self._target, self._num_rows // NUM_CLIENTS
+        gradients = f"all {client_rows:,} rows in every gradient"
+        if isinstance(self._gradient, Minibatch):
+            evaluations = "one" if self._budget.reuse_gradient else "two"
+            gradients = (
+                f"batches of {self._budget.batch_size:,} of {client_rows:,} rows, {evaluations} a leapfrog step"
+                + " (its last gradient is the next step's first)" * self._budget.reuse_gradient
+            )
+        network = f"hidden layers of {' and '.join(map(str, target.hidden))} units, " * bool(target.hidden)
+        about = (
+            f"{target.label}: {network}prior N(0, {target.prior_scale:g}²), temperature {target.temperature:g}; "
+            f"{NUM_CLIENTS} equal random clients, {gradients}."
+        )
+        return [about, self._images.note] if self._images.note else [about]
+
     def tuned(self, steps: int, local_steps: int, scores: Sequence[str]) -> list[dict[str, Any]]:
         """Try all step sizes with one seed, and show each score's best with another."""
         budget = self._budget
@@ -143,7 +161,8 @@ class Runner:
         """Return the rounds, and for each score its values [run][round]; None for the scores of a run that diverged."""
         budget, target = self._budget, self._target
         job = {
-            "images": target.images, "note": self._images.note, "num_rows": self._num_rows,
+            "images": target.images, "note": self._images.note, "num_clients": NUM_CLIENTS, "split_seed": _SPLIT_SEED,
+            "num_rows": self._num_rows,
             "num_test": len(self._images.test["y"]), "hidden": target.hidden, "prior_scale": target.prior_scale,
             "temperature": target.temperature, "batch_size": budget.batch_size, "reuse_gradient": budget.reuse_gradient,
             "num_rounds": budget.num_rounds, "thin": budget.thin, "K": steps, "T": local_steps, "step_size": eta,

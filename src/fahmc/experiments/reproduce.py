@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+from fahmc.errors import SettingsError
 from fahmc.experiments import folder as folders
 from fahmc.experiments.catalogue import FIGURES
-from fahmc.experiments.outcome import Figure, Outcome, Run, Scale
+from fahmc.experiments.outcome import SCALES, Figure, Outcome, Run, Scale
 from fahmc.experiments.work import Report, Work
-from fahmc.runs.machine import machine_facts
+from fahmc.runs.checkpoint import write_atomically
 
 # Results of single runs and references, next to the figures but out of sight.
 WORK_FOLDER = ".work"
@@ -18,12 +20,25 @@ def reproduce(
     figure: Figure, out: Path, scale: Scale, report: Report = lambda done, total, doing: None
 ) -> tuple[Outcome, float]:
     """Make a figure in ``out/<name>``; return it and the seconds of all its runs, earlier calls' included."""
-    kept = out / WORK_FOLDER / scale
-    work = Work(kept, report)
-    run = Run(scale, work, lambda name: folders.read_table(out / name, scale))
-    outcome = figure.make(run)
-    folders.write(out / figure.name, figure, outcome, scale, work.seconds, machine_facts())
+    folder = out / figure.name
+    _refuse_larger_scale(folder, scale)
+    # Before the runs: a place that cannot be written to is better found out now.
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Work(out / WORK_FOLDER / scale, report)) as work:
+        outcome = figure.make(Run(scale, work, lambda name: folders.read_table(out / name, scale)))
+        folders.write(folder, figure, outcome, scale, work)
+        seconds = work.seconds
     index = folders.index_page(out, FIGURES)
     if index is not None:
-        (out / "README.md").write_text(index, encoding="utf-8")
-    return outcome, work.seconds
+        write_atomically(out / "index.md", index.encode())
+    return outcome, seconds
+
+
+def _refuse_larger_scale(folder: Path, scale: Scale) -> None:
+    """Keep a quick look from replacing what took hours."""
+    made = folders.read_settings(folder)
+    if made is not None and SCALES.index(made["scale"]) > SCALES.index(scale):
+        raise SettingsError(
+            f"{folder} holds this figure at {made['scale']} scale, which one at {scale} scale would replace; give "
+            "another folder with --out, or delete that one."
+        )

@@ -6,8 +6,10 @@ K η = π/3 the paper borrows.
 
 from __future__ import annotations
 
+import io
 import json
 import time
+import zipfile
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +29,7 @@ from fahmc.experiments.chains import run_chains
 from fahmc.experiments.work import Work
 from fahmc.report.convergence import max_r_hat
 from fahmc.report.distances import marginal_error_floor
+from fahmc.runs.checkpoint import write_atomically
 
 MAX_R_HAT = 1.01
 _SEEDS = (101, 102)
@@ -60,8 +63,10 @@ class Reference:
 
     draws: Float[np.ndarray, "row dim"]
     independent: Float[np.ndarray, "row dim"]
+    settings: dict[str, Any]
+    """What its draws depend on, as JSON values."""
     facts: dict[str, Any]
-    """How it was made, its largest split R-hat, and its acceptance rate."""
+    """The settings, its largest split R-hat, its acceptance rate and the seconds it took."""
 
     def floor(self, num_samples: int) -> float:
         """Return the ME that ``num_samples`` exact draws would show against this reference."""
@@ -99,8 +104,8 @@ def mhmc_reference(study: LogisticStudy, num_draws: int, work: Work, *, num_chai
             length *= 2
         else:
             raise FahmcError(
-                f"The MHMC reference for d = {study.dim} has a split R-hat of {MAX_R_HAT} or more even with "
-                f"{length // 2} draws in each of {num_chains} chains; ask for more draws."
+                f"The MHMC reference for d = {study.dim} diverged or has a split R-hat of {MAX_R_HAT} or more even "
+                f"with {length // 2} draws in each of {num_chains} chains, so there is nothing to compare with."
             )
         runs.append(draws.flat().reshape(-1, study.dim))
         r_hats.append(r_hat)
@@ -113,10 +118,10 @@ def mhmc_reference(study: LogisticStudy, num_draws: int, work: Work, *, num_chai
     }
     work.spent(made["seconds"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished.npz")
-    np.savez(unfinished, draws=runs[0], independent=runs[1], facts=np.array(json.dumps(made)))
-    unfinished.replace(path)
-    return Reference(runs[0], runs[1], made)
+    content = io.BytesIO()
+    np.savez(content, draws=runs[0], independent=runs[1], facts=np.array(json.dumps(made)))
+    write_atomically(path, content.getvalue())
+    return Reference(runs[0], runs[1], facts, made)
 
 
 def _good_trajectory(study: LogisticStudy) -> tuple[float, int]:
@@ -135,10 +140,10 @@ def _read(path: Path, facts: dict[str, Any]) -> Reference | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             made = json.loads(str(file["facts"]))
             if all(made.get(name) == value for name, value in facts.items()):
-                return Reference(file["draws"], file["independent"], made)
-    except (OSError, ValueError, KeyError):
-        return None
+                return Reference(file["draws"], file["independent"], facts, made)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None  # damaged: it is made again
     return None

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from fahmc.runs.checkpoint import lock_folder
+from fahmc.runs.machine import machine_facts
+
 Values = dict[str, Any]
+
+# To be raised when the samplers or the measures change, so that old results are not mixed with new ones.
+_FORMAT = 1
+_ENTRY = {"job", "result", "seconds", "machine"}
 
 
 class Report(Protocol):
@@ -31,7 +38,7 @@ class Work:
     Parameters
     ----------
     folder
-        Where results, references and unfinished runs are kept.
+        Where results, references and unfinished runs are kept; locked until `close`.
     """
 
     def __init__(self, folder: Path, report: Report = lambda done, total, doing: None):
@@ -41,12 +48,29 @@ class Work:
         self._used: set[str] = set()
         self._spent = 0.0
         folder.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_folder(folder)
         self._known = _read_lines(self._path)
+
+    def close(self) -> None:
+        """Let other processes in."""
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def seconds(self) -> float:
         """What the results that were asked for took to make, now or earlier."""
         return self._spent + sum(self._known[key]["seconds"] for key in self._used)
+
+    @property
+    def jobs(self) -> list[Values]:
+        """The settings of all results that were asked for."""
+        return [self._known[key]["job"] for key in sorted(self._used)]
+
+    @property
+    def machines(self) -> list[Values]:
+        """Where and when those results were made, each combination once."""
+        texts = {json.dumps(self._known[key]["machine"], sort_keys=True) for key in self._used}
+        return [json.loads(text) for text in sorted(texts)]
 
     def spent(self, seconds: float) -> None:
         """Count work that is kept elsewhere."""
@@ -62,17 +86,20 @@ class Work:
 
         ``compute`` is given a folder of its own for a run's checkpoints; it is removed when the result is on file.
         """
+        job = {"format": _FORMAT, **job}
         key = json.dumps(job, sort_keys=True)
+        checkpoints = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         self._report(self._done, self._total, label)
         if key not in self._known:
-            checkpoints = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
             began = time.perf_counter()
             result = compute(checkpoints)
-            self._keep(key, {"job": dict(job), "result": result, "seconds": time.perf_counter() - began})
-            shutil.rmtree(checkpoints, ignore_errors=True)
-        self._done += 1
-        self._report(self._done, max(self._total, self._done), label)
+            seconds = time.perf_counter() - began
+            self._keep(key, {"job": job, "result": result, "seconds": seconds, "machine": _machine()})
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        # A job that two scores or two sweeps ask for is one.
+        self._done += key not in self._used
         self._used.add(key)
+        self._report(self._done, max(self._total, self._done), label)
         return self._known[key]["result"]
 
     def _keep(self, key: str, entry: Values) -> None:
@@ -86,12 +113,19 @@ class Work:
             os.fsync(file.fileno())
 
 
+def _machine() -> Values:
+    facts = machine_facts()
+    packages = {name: facts["packages"][name] for name in ("fahmc", "jax")}
+    return {name: facts[name] for name in ("date", "cpu", "cores")} | packages
+
+
 def _read_lines(path: Path) -> dict[str, Values]:
     known = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             entry = json.loads(line)
-            known[json.dumps(entry["job"], sort_keys=True)] = entry
-        except (json.JSONDecodeError, KeyError, TypeError):
+        except json.JSONDecodeError:
             continue
+        if isinstance(entry, dict) and _ENTRY <= entry.keys():
+            known[json.dumps(entry["job"], sort_keys=True)] = entry
     return known
