@@ -17,20 +17,17 @@ from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
-from fahmc.engines.block import Divergence, Engine, EngineFactory, Task
+from fahmc.engines.block import Divergence, Engine, EngineFactory
 from fahmc.engines.in_process import InProcess
 from fahmc.errors import DivergenceError, SettingsError
 from fahmc.report.convergence import RHatBelow
 from fahmc.runs.history import History
 from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import Plan, make_plan
+from fahmc.runs.plan import Plan, make_plan, make_task
 from fahmc.runs.progress import Interrupt, round_progress
 from fahmc.types import Position
 
 logger = logging.getLogger("fahmc")
-
-# Draws of one block wait in memory twice, in the compiled program and outside.
-_BLOCK_BYTES = 16 * 2**20
 
 
 def sample(
@@ -150,18 +147,7 @@ def _precision(dtype: str | None) -> np.dtype:
 
 def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, progress: bool | None) -> Draws:
     """Run block after block until the end, the stopping rule, Ctrl-C or a divergence."""
-    draw_bytes = plan.num_chains * plan.potentials.dimension * plan.dtype.itemsize
-    capacity = max(1, min(_BLOCK_BYTES // draw_bytes, pacing.num_rounds // pacing.thin))
-    task = Task(
-        kernel=plan.kernel,
-        row_space=plan.row_space,
-        federation=plan.federation,
-        chain_keys=plan.chain_keys,
-        dtype=plan.dtype,
-        num_warmup_rounds=pacing.num_warmup_rounds,
-        thin=pacing.thin,
-        capacity=capacity,
-    )
+    task = make_task(plan, pacing)
     ended = "complete"
     with (
         closing(History(plan, pacing, checkpoint_dir)) as history,
@@ -178,7 +164,9 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
                 break
             engine = engine or factory.start(task)
             began = time.perf_counter()
-            block = engine.run(history.state, history.rounds_done, pacing.next_block(history.rounds_done, capacity))
+            block = engine.run(
+                history.state, history.rounds_done, pacing.next_block(history.rounds_done, task.capacity)
+            )
             seconds = time.perf_counter() - began
             pacing.measured(block.num_rounds, seconds)
             history.append(block, seconds)

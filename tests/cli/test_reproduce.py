@@ -57,7 +57,7 @@ def test_missing_images_get_an_address_and_a_place(nowhere, tmp_path):
         "put it into",
     ):
         assert words in result.stderr
-    assert not (tmp_path / "figures" / "3").exists()
+    assert not (tmp_path / "figures" / "index.md").exists()
 
 
 def test_ctrl_c_keeps_finished_runs(tmp_path):

@@ -19,9 +19,11 @@ from fahmc.density.gradient import FullGradient
 from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
-from fahmc.engines.block import Block, Engine, Task
+from fahmc.engines.block import Task
 from fahmc.engines.in_process import InProcess
 from fahmc.errors import DivergenceError
+from fahmc.runs.pacing import Pacing
+from fahmc.runs.plan import make_plan, make_task
 from fahmc.sample import sample
 
 # More than any benchmark runs: with fewer, the buffers for draws would be smaller than a long run's.
@@ -39,7 +41,7 @@ class Ours:
     @cached_property
     def _task(self) -> Task:
         # Not in __init__: who is only asked for answers is not kept waiting for a plan of the whole run.
-        task, self._state = _captured(self._case)
+        task, self._state = _planned(self._case)
         self._engine = InProcess().start(task)
         return task
 
@@ -93,42 +95,17 @@ def _one_round(model: Model, federation: Federation, sampler: FAHMC, num_chains:
     )
 
 
-def _captured(case: Case) -> tuple[Task, Any]:
-    """Return the task and the first state that `fahmc.sample` hands to its engine."""
-    try:
-        sample(
+def _planned(case: Case) -> tuple[Task, Any]:
+    """Return the task and the first state that `fahmc.sample` would hand to its engine."""
+    with jax.enable_x64(False):
+        plan = make_plan(
             case.problem.model,
             case.problem.federation,
             case.sampler,
-            _MANY_ROUNDS,
+            seed=0,
+            private_seed=None,
             num_chains=case.num_chains,
-            thin=case.thin,
-            dtype="float32",
-            engine=_Capturing(),
-            progress=False,
+            init=None,
+            dtype=np.dtype("float32"),
         )
-    except _CapturedError as captured:
-        return captured.task, captured.state
-    raise AssertionError("fahmc.sample ran no round")
-
-
-# A kind of the default engine, since `sample` makes other tasks for others.
-class _Capturing(InProcess):
-    """An engine that runs nothing: its first block ends the run and carries out what it was given."""
-
-    def start(self, task: Task) -> Engine:
-        return _Stopping(task)
-
-
-class _Stopping:
-    def __init__(self, task: Task):
-        self._task = task
-
-    def run(self, state: Any, first_round: int, num_rounds: int) -> Block:
-        raise _CapturedError(self._task, state)
-
-
-class _CapturedError(Exception):
-    def __init__(self, task: Task, state: Any):
-        super().__init__()
-        self.task, self.state = task, state
+        return make_task(plan, Pacing(0, _MANY_ROUNDS, case.thin, stop_when=None, block_rounds=None)), plan.start

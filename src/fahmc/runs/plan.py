@@ -21,11 +21,16 @@ from fahmc.dynamics.hmc import HMC
 from fahmc.dynamics.mass import build_mass
 from fahmc.dynamics.row_space import RowSpace
 from fahmc.dynamics.schedules import as_schedule, check_schedule
+from fahmc.engines.block import Task
 from fahmc.errors import DataError, ModelError, SettingsError
 from fahmc.runs.checkpoint import digest
+from fahmc.runs.pacing import Pacing
 from fahmc.runs.settings import describe
 from fahmc.runs.start import checked_values, initial_positions
 from fahmc.types import ChainKeys, Client, Kernel, Position, Vector
+
+# Draws of one block wait in memory twice, in the compiled program and outside.
+_BLOCK_BYTES = 16 * 2**20
 
 
 class Plan(NamedTuple):
@@ -115,6 +120,21 @@ def make_plan(
         settings=settings,
         fingerprint=fingerprint,
         rows_per_round=int(kernel.estimates * estimated_rows + kernel.full_gradients * federation.num_rows),
+    )
+
+
+def make_task(plan: Plan, pacing: Pacing) -> Task:
+    """Say what an engine is to run; the first state is ``plan.start``."""
+    draw_bytes = plan.num_chains * plan.potentials.dimension * plan.dtype.itemsize
+    return Task(
+        kernel=plan.kernel,
+        row_space=plan.row_space,
+        federation=plan.federation,
+        chain_keys=plan.chain_keys,
+        dtype=plan.dtype,
+        num_warmup_rounds=pacing.num_warmup_rounds,
+        thin=pacing.thin,
+        capacity=max(1, min(_BLOCK_BYTES // draw_bytes, pacing.num_rounds // pacing.thin)),
     )
 
 
