@@ -1,24 +1,4 @@
-"""FA-HMC in the space of the rows, for models that see their coefficients only through the linear predictor xβ.
-
-Let the likelihood depend on β through xβ alone, and β have a N(0, s² I) prior. Then the likelihood's force on client c
-is a combination X_c′ g of its rows, and the prior's is −λβ with λ = 1/(s² τ). Leapfrog steps are linear in the forces:
-
-    β_k = a_k β_0 + b_k p_0 + X_c′ γ_k       (a_k, b_k) the first row of A^k, A a leapfrog step under the prior alone
-
-and γ, one number a row, follows the same leapfrog from 0 under the forces λγ + ∇ℓ(h), where the predictor
-
-    h_k = X_c β_k = a_k X_c β_0 + b_k X_c p_0 + X_c X_c′ γ_k
-
-needs n_c² multiplications instead of the 2 n_c d of a gradient. The average over the clients has the same form, with
-w_c γ_c over the rows of all of them, and its predictors follow from X X′: β itself is computed when a draw is kept and
-once a trajectory. The chain is the plain one to rounding.
-
-Noise N(0, σ² I) on each gradient is simulated inside the span of a client's rows, where the likelihood sees it, with an
-orthonormal basis Q_c in the place of X_c′: the law of Algorithm 1, whose g(θ_k, ξ_{k−1/2}) and g(θ_k, ξ_k) enter the
-path only through their mean, so that one draw of N(0, σ²/2) serves for the two. Outside the span it meets nothing but
-the prior; its effect after k steps is N(0, V_k) on each coordinate, and the clients' average is drawn at once, with
-covariance Σ_c w_c² V_k ⊗ (I − Q_c Q_c′). The same law, not the same numbers.
-"""
+"""A round of all clients and chains in row space; the equations are in the package's docstring."""
 
 from __future__ import annotations
 
@@ -33,28 +13,24 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from fahmc import keys
-from fahmc.data.federation import Federation
-from fahmc.density.gradient import FullGradient, GaussianNoise
+from fahmc.density.gradient import GaussianNoise
 from fahmc.density.potential import Model, Potentials
 from fahmc.dynamics.fa_hmc import FAHMC
+from fahmc.dynamics.row_space.choice import round_steps
+from fahmc.dynamics.row_space.layout import (
+    Pair,
+    across_clients,
+    at_rest,
+    bucket_shapes,
+    by_client,
+    columns,
+    halves,
+    mean_rest,
+    product,
+    times,
+)
+from fahmc.dynamics.row_space.rows import Rows, prepare_rows
 from fahmc.types import ChainKeys, Client, Key, Vector
-
-# Noise needs the square root of a d × d matrix before the run, at a cost of d³.
-_LARGEST_ROOT = 2048
-
-
-class Pair(NamedTuple):
-    """A position and a momentum, of whatever space."""
-
-    at: Array
-    rate: Array
-
-    def flow(self, step: Float[Array, "2 2"]) -> Pair:
-        """Move under the prior alone."""
-        return Pair(step[0, 0] * self.at + step[0, 1] * self.rate, step[1, 0] * self.at + step[1, 1] * self.rate)
-
-    def __add__(self, other: Pair) -> Pair:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Pair(self.at + other.at, self.rate + other.rate)
 
 
 class RowSpaceState(NamedTuple):
@@ -73,25 +49,6 @@ class RowSpaceState(NamedTuple):
     rest: Float[Array, "other chain"]
     """The other parameters, such as an intercept, and their momentum."""
     rest_rate: Float[Array, "other chain"]
-
-
-class Rows(NamedTuple):
-    """What is computed of the clients' rows before the run. Lists have an entry for each bucket of clients."""
-
-    clients: list[Client]
-    grams: list[Any]
-    """[client, row, row] X_c X_c′; None for an orthonormal basis."""
-    factors: list[Any]
-    """[client, row, row] L_c in X_c = L_c Q_c′, and L_c′; None where the basis is the rows themselves."""
-    basis: Any
-    """[row, dim]"""
-    transposed: Any
-    """[dim, row] The basis again: XLA is slower at products with a matrix that it has to transpose."""
-    outside: Any
-    """[dim, dim] Square root of Σ_c w_c² (I − Q_c Q_c′); [dim, 0] without noise."""
-    spread: Any
-    """[row, row + dim] the basis' products with the basis and with ``outside``: what forces and noise do to predictors.
-    None where the way over the coefficients is shorter."""
 
 
 class _Round(NamedTuple):
@@ -132,37 +89,6 @@ class _Kick(NamedTuple):
 _FIRST_HALF, _WHOLE, _LAST_HALF = _Kick(0.5, 1.0, 0), _Kick(1.0, 0.5**0.5, 0), _Kick(0.5, 1.0, 1)
 
 
-def is_possible(model: Model, sampler: Any, federation: Federation) -> bool:
-    """Whether these chains can be run in row space."""
-    if model.linear is None or type(sampler) is not FAHMC:
-        return False
-    if sampler.momentum_correlation < 1 or sampler.inverse_mass_matrix is not None or callable(sampler.step_size):
-        return False
-    gradient = sampler.gradient
-    if isinstance(gradient, GaussianNoise):
-        gradient = None if sampler.reuse_gradient else gradient.of
-    if not isinstance(gradient, FullGradient):
-        return False
-    covariates = federation.rows[0][model.linear.covariates]
-    return covariates.ndim == 2 and federation.sizes.max() <= covariates.shape[1]
-
-
-def pays(model: Model, sampler: FAHMC, federation: Federation) -> bool:
-    """Whether row space takes clearly fewer multiplications, counted for a round of one chain and one output."""
-    assert model.linear is not None
-    dimension = federation.rows[0][model.linear.covariates].shape[1]
-    sizes, steps = federation.sizes.astype(float), _round_steps(sampler)
-    num_rows = sizes.sum()
-    is_noisy = isinstance(sampler.gradient, GaussianNoise)
-    if is_noisy and dimension > _LARGEST_ROOT:
-        return False
-    plain = 2 * steps * num_rows * dimension
-    within = (2 if is_noisy else 1) * steps * (sizes**2).sum()
-    between = 2 * min(num_rows**2, 2 * num_rows * dimension)
-    outside = 2 * dimension * (dimension + num_rows) if is_noisy else 0
-    return within + between + outside < plain / 1.5
-
-
 class RowSpace:
     """FA-HMC of all clients and chains together; `is_possible` says where."""
 
@@ -174,7 +100,7 @@ class RowSpace:
         self._model, self._linear = model, model.linear
         self._eta = sampler.step_size
         self._sigma = sampler.gradient.scale if isinstance(sampler.gradient, GaussianNoise) else None
-        self._trajectory_steps, self._round_steps = sampler.num_leapfrog_steps, _round_steps(sampler)
+        self._trajectory_steps, self._round_steps = sampler.num_leapfrog_steps, round_steps(sampler)
         self._local_steps, self._counts_leapfrog = sampler.num_local_steps, sampler.sync_unit == "leapfrog"
         prior_scale = self._linear.prior_scale
         self._lambda = 0.0 if prior_scale is None else 1 / (prior_scale**2 * model.temperature)
@@ -201,33 +127,16 @@ class RowSpace:
 
     def prepare(self, clients: list[Client]) -> Rows:
         """Compute what depends on the rows alone."""
-        covariates = [np.asarray(bucket.rows[self._linear.covariates], np.float64) for bucket in clients]
-        weights = np.concatenate([bucket.weight for bucket in clients]).astype(np.float64)
-        dtype = clients[0].weight.dtype
-        grams = factors = [None] * len(clients)
-        bases = covariates
-        if self._sigma is not None:
-            bases, factors = zip(*[_orthonormal(x) for x in covariates], strict=True)
-        else:
-            grams = [x @ x.swapaxes(1, 2) for x in covariates]
-        basis = np.concatenate([rows.reshape(-1, rows.shape[2]) for rows in bases])
-        num_rows, dimension = basis.shape
-        outside = np.zeros((dimension, 0))
-        if self._sigma is not None:
-            spans = np.repeat(weights, np.concatenate([np.full(len(q), q.shape[1]) for q in bases]))
-            outside = _square_root(np.sum(weights**2) * np.eye(dimension) - (basis.T * spans**2) @ basis)
-        spread = basis @ np.concatenate([basis.T, outside], axis=1) if num_rows <= 2 * dimension else None
-        arrays = Rows(clients, list(grams), list(factors), basis, basis.T, outside, spread)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else None), arrays)
+        return prepare_rows(clients, self._linear.covariates, is_noisy=self._sigma is not None)
 
     def positions(self, rows: Rows, state: RowSpaceState) -> Float[Array, "chain dim"]:
         """Return the chains' positions."""
         return jax.vmap(self._join, in_axes=-1)(self._coefficients(rows, state), state.rest)
 
     def _coefficients(self, rows: Rows, state: RowSpaceState) -> Float[Array, "dim output chain"]:
-        coefficients = _columns(state.base) + _product(rows.transposed, _columns(state.force))
+        coefficients = columns(state.base) + product(rows.transposed, columns(state.force))
         if self._sigma is not None:
-            coefficients += _product(rows.outside, _columns(state.noise))
+            coefficients += product(rows.outside, columns(state.noise))
         return coefficients.reshape(state.base.shape)
 
     def advance(self, rows: Rows, chain_keys: ChainKeys, round_index: Int[Array, ""], state: RowSpaceState):
@@ -248,7 +157,7 @@ class RowSpace:
     def _rebase(self, rows: Rows, state: RowSpaceState) -> RowSpaceState:
         """Compute β and Xβ anew, so that rounding does not add up over trajectories; the momentum is drawn next."""
         base = self._coefficients(rows, state)
-        predictor = _product(rows.basis, _columns(base)).reshape(state.predictor.shape)
+        predictor = product(rows.basis, columns(base)).reshape(state.predictor.shape)
         force, noise = jnp.zeros_like(state.force), jnp.zeros_like(state.noise)
         return state._replace(
             base=base, force=force, force_rate=force, noise=noise, noise_rate=noise, predictor=predictor
@@ -256,10 +165,10 @@ class RowSpace:
 
     def _start(self, rows: Rows, trajectory: Int[Array, ""], k: Int[Array, ""], state: RowSpaceState) -> _Round:
         base, force, noise, predictor, rest = (Pair(*state[place : place + 2]) for place in range(0, 10, 2))
-        base, force, noise, predictor = (Pair(*map(_columns, pair)) for pair in (base, force, noise, predictor))
+        base, force, noise, predictor = (Pair(*map(columns, pair)) for pair in (base, force, noise, predictor))
         dtype = base.at.dtype
         own, others = [], []
-        for num_clients, num_rows in _bucket_shapes(rows):
+        for num_clients, num_rows in bucket_shapes(rows.clients):
             zeros = jnp.zeros((num_clients, base.at.shape[1], num_rows), dtype)
             own.append(Pair(zeros, zeros))
             others.append(Pair(*(jnp.broadcast_to(leaf.T, (num_clients, *leaf.T.shape)) for leaf in rest)))
@@ -283,7 +192,7 @@ class RowSpace:
         trajectory, k = now.trajectory, now.k
         now = lax.cond(k == 0, lambda: self._refresh(rows, chain_keys, trajectory, now), lambda: now)
         num_steps = jnp.minimum(self._trajectory_steps - k, self._round_steps - now.step)
-        seen = _by_client(rows, now.predictor)
+        seen = by_client(rows.clients, now.predictor)
         moved = []
         for place, (bucket, own, rest) in enumerate(zip(rows.clients, now.own, now.rest, strict=True)):
             draw_noise = self._noise_fn(bucket, chain_keys, trajectory, own.at, rest.at)
@@ -318,15 +227,15 @@ class RowSpace:
             return self._split(jax.random.normal(keys.shared_momentum(chain_keys, trajectory), (size,), dtype))
 
         momentum, rest_momentum = jax.vmap(draw, out_axes=(-1, 0))(chain_keys)
-        momentum = _columns(momentum)
+        momentum = columns(momentum)
         return now._replace(
             base=now.base._replace(rate=momentum),
-            force=_at_rest(now.force),
-            noise=_at_rest(now.noise),
-            predictor=now.predictor._replace(rate=_product(rows.basis, momentum)),
-            own=[_at_rest(own) for own in now.own],
+            force=at_rest(now.force),
+            noise=at_rest(now.noise),
+            predictor=now.predictor._replace(rate=product(rows.basis, momentum)),
+            own=[at_rest(own) for own in now.own],
             rest=[rest._replace(rate=jnp.broadcast_to(rest_momentum, rest.rate.shape)) for rest in now.rest],
-            outside=_at_rest(now.outside),
+            outside=at_rest(now.outside),
             outside_cov=now.outside_cov * jnp.array([[1, 0], [0, 0]], dtype),
         )
 
@@ -348,7 +257,7 @@ class RowSpace:
         flows = jnp.asarray(self._flows[:, 0], seen.at.dtype)
 
         def kick(own: Pair, rest: Pair, j: Int[Array, ""], k: Int[Array, ""], kind: _Kick) -> tuple[Pair, Pair, Array]:
-            reached = _times(own.at, rows.grams[place])
+            reached = times(own.at, rows.grams[place])
             predictor = flows[j, 0] * seen.at + flows[j, 1] * seen.rate + reached
             force, rest_force = self._forces(rows.clients[place], rows.factors[place], predictor, rest.at)
             force += self._lambda * own.at
@@ -370,10 +279,10 @@ class RowSpace:
         gradient = jax.grad(self._loss, argnums=(0, 1))
         for_all = jax.vmap(jax.vmap(gradient, in_axes=(1, 0, None), out_axes=(1, 0)))
         factor, transposed = factors or (None, None)
-        predictor = _times(predictor, transposed)
+        predictor = times(predictor, transposed)
         by_output = predictor.reshape(len(rest), self._num_outputs, -1, predictor.shape[2])
         force, rest_force = for_all(by_output, rest, client)
-        return _times(force.reshape(predictor.shape), factor), rest_force
+        return times(force.reshape(predictor.shape), factor), rest_force
 
     def _loss(self, predictor: Float[Array, "output row"], rest: Vector, client: Client) -> Float[Array, ""]:
         """f_c without the coefficients' prior."""
@@ -413,7 +322,7 @@ class RowSpace:
             return jax.random.normal(key, (len(like), 2, self._num_outputs), like.dtype)
 
         normals = jax.vmap(draw, out_axes=-1)(chain_keys).reshape(len(like), 2 * like.shape[1])
-        first, second = _halves(normals)
+        first, second = halves(normals)
         (variance, covariance), (_, rate_variance) = noise_cov
         sd = jnp.sqrt(variance)
         slope = covariance / sd
@@ -422,33 +331,33 @@ class RowSpace:
     def _average(self, rows: Rows, state: RowSpaceState, now: _Round):
         """Σ_c w_c θ_c, with each client's distance to it."""
         weights = [bucket.weight for bucket in rows.clients]
-        own = Pair(*(_across_clients([pair[part] for pair in now.own]) for part in (0, 1)))
+        own = Pair(*(across_clients([pair[part] for pair in now.own]) for part in (0, 1)))
         row_weights = jnp.repeat(
             jnp.concatenate(weights),
-            np.concatenate([np.full(*shape) for shape in _bucket_shapes(rows)]),
+            np.concatenate([np.full(*shape) for shape in bucket_shapes(rows.clients)]),
             total_repeat_length=len(own.at),
         )[:, None]
         mean = Pair(row_weights * own.at, row_weights * own.rate)
-        rest = Pair(*(_mean_rest(weights, [pair[part] for pair in now.rest]) for part in (0, 1)))
+        rest = Pair(*(mean_rest(weights, [pair[part] for pair in now.rest]) for part in (0, 1)))
         spread = self._spread(rows, mean, now.outside)
         pairs = [now.base, now.force + mean, now.noise + now.outside, now.predictor + spread, rest]
         end = [leaf.reshape(old.shape) for leaf, old in zip(chain.from_iterable(pairs), state, strict=True)]
         squares, is_finite = self._squares(rows, now, own.at * spread.at, rest.at)
         return RowSpaceState(*end), jnp.maximum(squares, 0), is_finite, {}
 
-    def _squares(self, rows: Rows, now: _Round, meetings: Array, mean_rest: Array) -> tuple[Array, Array]:
+    def _squares(self, rows: Rows, now: _Round, meetings: Array, rest_mean: Array) -> tuple[Array, Array]:
         """|θ_c − θ|² = |X_c′γ_c|² − 2 (X_c′γ_c)·(X′γ) + |X′γ|², of products that are there already.
 
         ``meetings`` holds the summands of the second, [row of all, column]; the third is their mean. What the noise
         outside adds to them has mean 0, and is left in. Also returned is whether the first is finite: the others are of
         all clients, and would not tell which one diverged. [chain, client] both.
         """
-        num_chains = mean_rest.shape[1]
-        sizes = [n * size for n, size in _bucket_shapes(rows)]
+        num_chains = rest_mean.shape[1]
+        sizes = [n * size for n, size in bucket_shapes(rows.clients)]
         parts = jnp.split(meetings, np.cumsum(sizes)[:-1])
         crosses = [
             part.reshape(n, size, -1, num_chains).sum(axis=(1, 2))
-            for part, (n, size) in zip(parts, _bucket_shapes(rows), strict=True)
+            for part, (n, size) in zip(parts, bucket_shapes(rows.clients), strict=True)
         ]
         mean = sum(bucket.weight @ cross for bucket, cross in zip(rows.clients, crosses, strict=True))
         squares, is_finite = [], []
@@ -457,7 +366,7 @@ class RowSpace:
         ):
             length = jnp.sum(own.at * reached, axis=2).reshape(len(cross), -1, num_chains).sum(axis=1)
             is_finite.append(jnp.isfinite(length) & jnp.isfinite(rest.at).all(axis=2))
-            square = length - 2 * cross + mean + jnp.sum((rest.at - mean_rest.T) ** 2, axis=2)
+            square = length - 2 * cross + mean + jnp.sum((rest.at - rest_mean.T) ** 2, axis=2)
             squares.append(square + self._expected_outside(rows, bucket, now.outside_cov)[:, None])
         return jnp.concatenate(squares).T, jnp.concatenate(is_finite).T
 
@@ -465,9 +374,9 @@ class RowSpace:
         """Return the predictors that forces and noise add up to."""
         force_columns, noise_columns = (jnp.concatenate(pair, axis=1) for pair in (force, outside))
         if rows.spread is not None:
-            return _halves(_product(rows.spread, jnp.concatenate([force_columns, noise_columns])))
-        coefficients = _product(rows.transposed, force_columns) + _product(rows.outside, noise_columns)
-        return _halves(_product(rows.basis, coefficients))
+            return halves(product(rows.spread, jnp.concatenate([force_columns, noise_columns])))
+        coefficients = product(rows.transposed, force_columns) + product(rows.outside, noise_columns)
+        return halves(product(rows.basis, coefficients))
 
     def _expected_outside(self, rows: Rows, bucket: Client, outside_cov: Float[Array, "2 2"]) -> Array:
         """E |θ_c − θ|² of the noise that is drawn for the clients' average only."""
@@ -488,11 +397,6 @@ class RowSpace:
         return ravel_pytree({**self._unravel_rest(rest), self._linear.parameter: parameter})[0]
 
 
-def _round_steps(sampler: FAHMC) -> int:
-    """Leapfrog steps between two averagings: a round of trajectories is one of as many leapfrog steps."""
-    return sampler.num_local_steps * (1 if sampler.sync_unit == "leapfrog" else sampler.num_leapfrog_steps)
-
-
 def _prior_flows(eta: float, precision: float, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """A^k, and the covariance V_k that gradient noise N(0, 1) on a coordinate gives to k steps, for k ≤ longest."""
     diagonal = 1 - eta**2 * precision / 2
@@ -505,64 +409,3 @@ def _prior_flows(eta: float, precision: float, longest: int) -> tuple[np.ndarray
         flows.append(step @ flows[-1])
         covs.append(step @ covs[-1] @ step.T + noise)
     return np.array(flows), np.array(covs)
-
-
-def _orthonormal(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Q_c′, L_c and L_c′ of X_c = L_c Q_c′, for [client, row, dim]; n_c directions even where rows are dependent."""
-    q, r = np.linalg.qr(x.swapaxes(1, 2))
-    return q.swapaxes(1, 2), (r.swapaxes(1, 2), r)
-
-
-def _square_root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-
-
-def _times(vectors: Array, matrices: Any) -> Array:
-    """Multiply every client's vectors, [client, column, row], by its matrix from the right; None is the identity."""
-    return vectors if matrices is None else jnp.einsum("cbm,cmn->cbn", vectors, matrices)
-
-
-def _at_rest(pair: Pair) -> Pair:
-    return pair._replace(rate=jnp.zeros_like(pair.rate))
-
-
-def _columns(array: Array) -> Array:
-    """[row, output, chain] to [row, column]."""
-    return array.reshape(len(array), array.shape[1] * array.shape[2])
-
-
-def _halves(array: Array) -> Pair:
-    return Pair(*jnp.split(array, 2, axis=1))
-
-
-def _product(matrix: Array, columns: Array) -> Array:
-    """Multiply, and keep XLA from merging the product with what comes before: it would do that again for each row."""
-    return matrix @ lax.optimization_barrier(columns)
-
-
-def _bucket_shapes(rows: Rows) -> list[tuple[int, int]]:
-    """[client, row] of each bucket."""
-    return [bucket.row_weights.shape for bucket in rows.clients]
-
-
-def _by_client(rows: Rows, pair: Pair) -> list[Pair]:
-    """[row of all, column] to [client, column, row] for each bucket."""
-    shapes = _bucket_shapes(rows)
-    ends = np.cumsum([n * size for n, size in shapes])
-    parts = [jnp.split(array, ends[:-1]) for array in pair]
-    return [
-        Pair(*(part.reshape(*shape, -1).swapaxes(1, 2) for part in halves))
-        for shape, *halves in zip(shapes, *parts, strict=True)
-    ]
-
-
-def _mean_rest(weights: list[Array], parts: list[Array]) -> Array:
-    """Σ_c w_c of [client, chain, other] of each bucket, as [other, chain]."""
-    sums = [jnp.einsum("c,cko->ok", w, part) for w, part in zip(weights, parts, strict=True)]
-    return jnp.sum(jnp.stack(sums), axis=0)
-
-
-def _across_clients(parts: list[Array]) -> Array:
-    """[client, column, row] of each bucket to [row of all, column]."""
-    return jnp.concatenate([part.swapaxes(1, 2).reshape(-1, part.shape[1]) for part in parts])
