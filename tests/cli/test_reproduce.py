@@ -40,6 +40,8 @@ def test_list_names_every_figure():
         (["9"], "There is no figure '9'; the figures are 1a, 1b, 1c, 1d, 2, 3, 4, 5, 6, 7, or all."),
         (["2", "--scale", "large"], "--scale is 'large'; it must be one of smoke, laptop, paper."),
         (["list", "2"], "reproduce list takes no figure"),
+        (["5", "--hidden", "512,many"], "--hidden is '512,many'; it must be whole numbers with commas"),
+        (["2", "--hidden", "8"], "--hidden is for the network of figure 5"),
     ],
 )
 def test_wrong_usage_gets_a_sentence(arguments, sentence):

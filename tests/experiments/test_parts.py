@@ -7,11 +7,14 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from fahmc.data.images import stand_in
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.experiments import figure_1_local_steps as local_steps
-from fahmc.experiments import figure_2
+from fahmc.experiments import figure_2, figures_3_to_7
 from fahmc.experiments.catalogue import choose
 from fahmc.experiments.chains import run_chains, section_5
+from fahmc.experiments.image_runs import Budget, Runner
+from fahmc.experiments.outcome import Run
 from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
 from fahmc.experiments.work import Work
 from fahmc.report.distances import marginal_error
@@ -131,6 +134,22 @@ def test_unknown_figures_get_a_sentence():
     with pytest.raises(SettingsError, match="no figure '8'; the figures are 1a, 1b"):
         choose(["8"])
     assert [figure.name for figure in choose(["2", "1a"])] == ["1a", "2"] and len(choose(["all"])) == 10
+
+
+def test_what_is_said_of_image_runs(tmp_path):
+    """Layers, prior and batches as they are run: a batch that is all rows is none."""
+    images = stand_in("fashion-mnist", 200, 20)
+
+    def notes(target, **budget):
+        with closing(Work(tmp_path)) as work:
+            runner = Runner(target, images, Budget(4, 1, 1, **budget), Run("smoke", work, lambda name: None))
+            return " ".join(runner.notes)
+
+    assert "hidden layers of 8 and 4 units, prior N(0, 0.1²)" in notes(figures_3_to_7.NETWORK, hidden=(8, 4))
+    assert "hidden layers of 512 and 512 units" in notes(figures_3_to_7.NETWORK)
+    words = notes(figures_3_to_7.FASHION, batch_size=5)
+    assert "hidden" not in words and "batches of 5 of 20 rows, two a leapfrog step" in words and "Simulated" in words
+    assert "all 20 rows in every gradient" in notes(figures_3_to_7.FASHION, batch_size=20)
 
 
 def test_results_are_json(tmp_path):

@@ -155,6 +155,9 @@ def reproduce(
     scale: Annotated[
         str, typer.Option(help="smoke: under a minute a figure; laptop: under an hour; paper: the full setting.")
     ] = "laptop",
+    hidden: Annotated[
+        str | None, typer.Option(help="Units of the hidden layers of figure 5's network; 512,512.")
+    ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="Folder; each figure gets one of its own in it.")] = Path(
         "fahmc-figures"
     ),
@@ -165,7 +168,7 @@ def reproduce(
     with _command("reproduce", as_json, quiet) as said:
         from fahmc.cli.reproduce import run_reproduce
 
-        run_reproduce(figures, output, scale, said)
+        run_reproduce(figures, output, scale, hidden, said)
 
 
 @contextmanager

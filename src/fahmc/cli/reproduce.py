@@ -36,7 +36,7 @@ def list_figures(output: Output) -> None:
     output.result({"command": "reproduce", "status": "ok", "figures": rows})
 
 
-def run_reproduce(names: Sequence[str], out: Path, scale: str, output: Output) -> None:
+def run_reproduce(names: Sequence[str], out: Path, scale: str, hidden: str | None, output: Output) -> None:
     """Make the figures one after another, and print their verdicts."""
     if "list" in names:
         if len(names) > 1:
@@ -45,11 +45,14 @@ def run_reproduce(names: Sequence[str], out: Path, scale: str, output: Output) -
         return
     chosen_scale = _checked_scale(scale)
     figures = choose(list(names))
+    layers = None if hidden is None else _checked_layers(hidden)
+    if layers is not None and "5" not in {figure.name for figure in figures}:
+        raise SettingsError("--hidden is for the network of figure 5, which is not among the figures asked for.")
     made = {}
     for figure in figures:
         try:
             with _progress(f"figure {figure.name}", output) as report:
-                outcome, seconds = reproduce(figure, out, chosen_scale, report)
+                outcome, seconds = reproduce(figure, out, chosen_scale, report, hidden=layers)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"figure {figure.name} is not finished; the runs done so far are kept in {out / WORK_FOLDER}, and the "
@@ -73,6 +76,16 @@ def _checked_scale(scale: str) -> Scale:
         if scale == known:
             return known
     raise SettingsError(f"--scale is {scale!r}; it must be one of {', '.join(SCALES)}.")
+
+
+def _checked_layers(text: str) -> tuple[int, ...]:
+    try:
+        layers = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        layers = ()
+    if not layers or min(layers) < 1:
+        raise SettingsError(f"--hidden is {text!r}; it must be whole numbers with commas, such as 512,512.")
+    return layers
 
 
 def _verdict_table(name: str, outcome: Outcome) -> Table:

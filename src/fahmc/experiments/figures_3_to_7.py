@@ -67,6 +67,8 @@ class Predictions:
     def make(self, run: Run) -> Outcome:
         """Tune, run, score."""
         budget = self.budgets[run.scale]
+        if run.hidden is not None:
+            budget = replace(budget, hidden=run.hidden)
         sweeps = [sweep.up_to(budget.max_value) for sweep in self.sweeps]
         # Tuning runs; then at least one shown run a setting, and more where scores want different step sizes.
         run.work.expect(sum(len(sweep.values) for sweep in sweeps) * (budget.tried[1] - budget.tried[0] + 1))

@@ -67,6 +67,8 @@ class Run(NamedTuple):
     work: Work
     others: Callable[[str], Table | None]
     """The table of another figure of the same scale, if it was made."""
+    hidden: tuple[int, ...] | None = None
+    """Units of figure 5's hidden layers, if not the scale's own."""
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,23 @@ WORK_FOLDER = ".work"
 
 
 def reproduce(
-    figure: Figure, out: Path, scale: Scale, report: Report = lambda done, total, doing: None
+    figure: Figure,
+    out: Path,
+    scale: Scale,
+    report: Report = lambda done, total, doing: None,
+    *,
+    hidden: tuple[int, ...] | None = None,
 ) -> tuple[Outcome, float]:
-    """Make a figure in ``out/<name>``; return it and the seconds of all its runs, earlier calls' included."""
+    """Make a figure in ``out/<name>``; return it and the seconds of all its runs, earlier calls' included.
+
+    ``hidden`` gives figure 5's network other layers than 512 and 512 units.
+    """
     folder = out / figure.name
     _refuse_larger_scale(folder, scale)
     # Before the runs: a place that cannot be written to is better found out now.
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Work(out / WORK_FOLDER / scale, report)) as work:
-        outcome = figure.make(Run(scale, work, lambda name: folders.read_table(out / name, scale)))
+        outcome = figure.make(Run(scale, work, lambda name: folders.read_table(out / name, scale), hidden))
         folders.write(folder, figure, outcome, scale, work)
         seconds = work.seconds
     index = folders.index_page(out, FIGURES)
