@@ -299,15 +299,22 @@ def _gains_claim(statement: str, decided: dict[float, Table]) -> Claim:
 
 
 def _draw(table: Table, budget: Budget) -> Picture:
-    title = f"Figure 1c: rounds to reach ME = ε (d = {budget.dim}, stochastic gradients)"
+    title = f"Figure 1c: rounds until ME = ε (d = {budget.dim})"
     figure, (axis,) = panels(1, title, num_columns=1, panel=(6.2, 4.0), has_legend=False)
     for i, epsilon in enumerate(budget.epsilons):
-        rows = table[(table["epsilon"] == epsilon) & ~table["is_bound"]]
+        rows = table[table["epsilon"] == epsilon]
+        reached, late = rows[~rows["is_bound"]], rows[rows["is_bound"]]
+        if reached.empty:
+            continue
+        colour = COLOURS[i % len(COLOURS)]
         axis.errorbar(
-            rows["num_local_steps"], rows["rounds"], 2 * rows["standard_error"], label=f"ε = {epsilon:g}",
-            color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], capsize=2, markersize=4,
-            linestyle=LINE_STYLES[i % len(LINE_STYLES)],
+            reached["num_local_steps"], reached["rounds"], 2 * reached["standard_error"], label=f"ε = {epsilon:g}",
+            color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINE_STYLES[i % len(LINE_STYLES)], capsize=2,
+            markersize=4,
         )  # fmt: skip
+        axis.plot(late["num_local_steps"], late["rounds"], "^", color=colour, fillstyle="none", markersize=7)
+    if table["is_bound"].any():
+        axis.plot([], [], "^", color="0.4", fillstyle="none", markersize=7, label="not reached by then")
     label_decades(axis, "y")
     axis.set_xlabel("local steps T")
     axis.set_ylabel("rounds $R_ε$")

@@ -133,10 +133,11 @@ class Runner:
                 f"batches of {self._budget.batch_size:,} of {client_rows:,} rows, {evaluations} a leapfrog step"
                 + " (its last gradient is the next step's first)" * self._budget.reuse_gradient
             )
+        start = "at He's initialisation" if target.hidden else "with coefficients from N(0, 0.1²)"
         network = f"hidden layers of {' and '.join(map(str, target.hidden))} units, " * bool(target.hidden)
         about = (
             f"{target.label}: {network}prior N(0, {target.prior_scale:g}²), temperature {target.temperature:g}; "
-            f"{NUM_CLIENTS} equal random clients, {gradients}."
+            f"{NUM_CLIENTS} equal random clients, {gradients}. Chains start {start}."
         )
         return [about, self._images.note] if self._images.note else [about]
 
