@@ -25,13 +25,14 @@ def nowhere(monkeypatch, tmp_path):
         monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:9")
 
 
-def test_list_names_every_figure():
+def test_list_names_every_figure(nowhere):
     result = CliRunner().invoke(app, ["reproduce", "list", "--json"])
     figures = json.loads(result.stdout)["figures"]
     assert [figure["figure"] for figure in figures] == list(FIGURES) == "1a 1b 1c 1d 2 3 4 5 6 7".split()
     assert all(set(figure["takes"]) == {"smoke", "laptop", "paper"} and figure["needs"] for figure in figures)
     printed = CliRunner().invoke(app, ["reproduce", "list"]).stdout
-    assert "rounds to reach ME" in printed and "Fashion-MNIST" in printed
+    assert "rounds to reach ME" in printed and "Fashion-MNIST" in printed and "it will be" in printed
+    assert [figure["figure"] for figure in figures if figure["is_here"]] == "1a 1b 1c 1d 2".split()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,8 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fahmc.cli.output import Output
+from fahmc.data.images import is_available
 from fahmc.errors import SettingsError
-from fahmc.experiments.catalogue import FIGURES, choose
+from fahmc.experiments.catalogue import FIGURES, choose, takes
 from fahmc.experiments.folder import count_standings
 from fahmc.experiments.outcome import SCALES, Outcome, Scale, Standing
 from fahmc.experiments.reproduce import WORK_FOLDER, reproduce
@@ -26,13 +28,20 @@ _COLOURS = {Standing.REPRODUCED: "green", Standing.NOT_REPRODUCED: "yellow", Sta
 def list_figures(output: Output) -> None:
     """Print the figures with what they need and how long they take."""
     table = Table("figure", "shows", "needs", *(f"{scale} takes" for scale in SCALES), title="fahmc reproduce FIGURE")
-    rows = [
-        {"figure": f.name, "title": f.title, "needs": f.needs, "takes": {scale: f.takes[scale] for scale in SCALES}}
+    rows: list[dict[str, Any]] = [
+        {
+            "figure": f.name,
+            "title": f.title,
+            "needs": f.needs,
+            "is_here": all(map(is_available, f.images)),
+            "takes": takes(f.name),
+        }
         for f in FIGURES.values()
     ]
     for row in rows:
-        table.add_row(row["figure"], row["title"], row["needs"], *row["takes"].values())
-    output.show(table, "Times were taken with two cores; those of paper scale follow from them by the number of steps.")
+        needs = row["needs"] + ("" if row["is_here"] else " (not here yet: it will be downloaded)")
+        table.add_row(row["figure"], row["title"], needs, *row["takes"].values())
+    output.show(table, "Times are for two cores; those of paper scale follow from the others by the number of steps.")
     output.result({"command": "reproduce", "status": "ok", "figures": rows})
 
 

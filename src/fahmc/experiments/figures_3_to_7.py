@@ -222,7 +222,6 @@ _LAPTOP = Budget(16, 6, 2, reuse_gradient=True)
 _LAPTOP_PAIR = Budget(12, 4, 2, reuse_gradient=True)
 _LAPTOP_NETWORK = Budget(6, 1, 1, (2, 5), reuse_gradient=True)
 _PAPER = Budget(2000, 5, 1, thin=5)
-_TAKES: dict[Scale, str] = {"smoke": "?", "laptop": "?", "paper": "?"}
 _FASHION_MNIST, _TWO = "Fashion-MNIST", "KMNIST, CIFAR-10"
 
 _BY_K = Predictions(
@@ -267,7 +266,7 @@ _PAIR_BY_T = Predictions(
 )
 
 FIGURES = [
-    Figure(study.name, study.title, needs, _TAKES, study.make)
+    Figure(study.name, study.title, needs, study.make, tuple({sweep.target.images: None for sweep in study.sweeps}))
     for needs, studies in [(_FASHION_MNIST, (_BY_K, _BY_T, _NETWORK)), (_TWO, (_PAIR_BY_K, _PAIR_BY_T))]
     for study in studies
 ]

@@ -79,6 +79,6 @@ class Figure:
     title: str
     needs: str
     """The data it takes, in words."""
-    takes: Mapping[Scale, str]
-    """How long it takes with two cores, in words."""
     make: Callable[[Run], Outcome]
+    images: tuple[str, ...] = ()
+    """The image sets among it, by the names of `fahmc.data.images`."""
