@@ -86,7 +86,7 @@ def test_figure_2_agrees_with_the_exact_law(out):
 
 
 def test_rounds_squared_are_linear_in_the_dimension():
-    dims = [2, 50, 100, 300, 650, 1000]
+    dims = [2, 100, 400, 1000]
     table = pd.DataFrame({"dim": dims, "rounds": [figure_2.exact_rounds(dim) for dim in dims]})
     slope, _, r2 = figure_2.line_through_squares(table)
     assert r2 > 0.98 and slope > 0

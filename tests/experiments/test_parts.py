@@ -15,7 +15,7 @@ from fahmc.experiments.catalogue import choose
 from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.image_runs import Budget, Runner
 from fahmc.experiments.outcome import Run
-from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
+from fahmc.experiments.simulated import LogisticStudy, _read, mhmc_reference
 from fahmc.experiments.work import Work
 from fahmc.report.distances import marginal_error
 
@@ -92,7 +92,8 @@ def test_reference_is_long_enough_and_kept(tmp_path):
     assert np.array_equal(make().draws, reference.draws) and path.stat().st_mtime_ns == written
     for damaged in (b"not a reference", b"", content[: len(content) // 2]):
         path.write_bytes(damaged)
-        assert np.array_equal(make().draws, reference.draws)
+        assert _read(path, reference.settings) is None
+    assert np.array_equal(make().draws, reference.draws)
 
 
 def test_crossings():

@@ -220,7 +220,7 @@ def _claims_7(scores: Comparisons) -> list[Claim]:
 _SMOKE = Budget(4, 1, 1, (1, 2), batch_size=20, num_images=(400, 100), max_value=10, hidden=(16, 16))
 _LAPTOP = Budget(16, 6, 2, reuse_gradient=True)
 _LAPTOP_PAIR = Budget(12, 4, 2, reuse_gradient=True)
-_LAPTOP_NETWORK = Budget(6, 1, 1, (2, 5), reuse_gradient=True)
+_LAPTOP_NETWORK = Budget(6, 1, 1, (2, 4), reuse_gradient=True)
 _PAPER = Budget(2000, 5, 1, thin=5)
 _FASHION_MNIST, _TWO = "Fashion-MNIST", "KMNIST, CIFAR-10"
 
