@@ -138,6 +138,13 @@ def test_a_bound_can_suffice():
     assert standings(table)[2] == UNKNOWN
 
 
+def test_gain_over_the_largest_by_a_bound():
+    """At small ε T = 100 never arrives, after many times the rounds that the best T needs."""
+    table = rounds_by_local_steps(lambda t, e: 5000 / t / e if t < 100 or e > 0.1 else 1e9, rounds_run=10**7)
+    claim = local_steps.claims_of(table, "laptop")[3]
+    assert claim.standing == YES and "more than" in claim.found
+
+
 def test_smoke_judges_nothing():
     table = rounds_by_local_steps(lambda t, e: 1 / t / e)
     assert {claim.standing for claim in local_steps.claims_of(table, "smoke")} == {UNKNOWN}

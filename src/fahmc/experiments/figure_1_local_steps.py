@@ -34,6 +34,7 @@ _GROWTH = 1.05
 _MIN_SAMPLES = 4
 # Two T differ if their rounds are so many standard errors apart; 1 in 700 by chance.
 _MIN_Z = 3.0
+_CLEARLY_MORE = 1.05
 
 
 @dataclass(frozen=True)
@@ -286,16 +287,16 @@ def _gain_claim(statement: str, curves: dict[float, Table]) -> Claim:
 
 
 def _gains_claim(statement: str, decided: dict[float, Table]) -> Claim:
-    gains = {
-        e: c["rounds"].iloc[-1] / c.loc[_best(c), "rounds"] for e, c in decided.items() if not c["is_bound"].iloc[-1]
-    }
-    if len(gains) < 2:
-        return out_of_reach(statement, "the largest T reached fewer than two ε")
-    largest_t = next(iter(decided.values())).index.max()
-    found = f"rounds of T = {largest_t} over the best's: " + ", ".join(
-        f"{g:.2f} at ε = {e:g}" for e, g in gains.items()
+    """Compare what the best T gains over the largest at small and at large ε; one that did not arrive gives a bound."""
+    curves = sorted(decided.items(), reverse=True)
+    gains = [curve["rounds"].iloc[-1] / curve.loc[_best(curve), "rounds"] for _, curve in curves]
+    if len(gains) < 2 or curves[0][1]["is_bound"].iloc[-1]:
+        return out_of_reach(statement, "the largest T did not arrive at the largest ε, or one ε alone is decided")
+    found = f"rounds of T = {curves[0][1].index.max()} over the best's: " + ", ".join(
+        f"{'more than ' if curve['is_bound'].iloc[-1] else ''}{gain:.2f} at ε = {epsilon:g}"
+        for gain, (epsilon, curve) in zip(gains, curves, strict=True)
     )
-    return judge(statement, found, gains[min(gains)] > max(gain for e, gain in gains.items() if e != min(gains)))
+    return judge(statement, found, min(gains) >= gains[0] and max(gains) > _CLEARLY_MORE * gains[0])
 
 
 def _draw(table: Table, budget: Budget) -> Picture:
