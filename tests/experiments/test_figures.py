@@ -23,7 +23,7 @@ SHAPES = {
     "2": {"way": 2, "dim": 6},
     "3": {"K": 2, "T": 1, "score": 4, "phase": 2, "round": 4, "step_size": 2},
     "4": {"K": 1, "T": 2, "score": 4, "phase": 2, "round": 4, "step_size": 1},
-    "5": {"varied": 2, "K": 2, "T": 3, "score": 3, "phase": 2, "round": 4},
+    "5": {"varied": 2, "K": 2, "T": 2, "score": 3, "phase": 2, "round": 4},
     "6": {"target": 2, "K": 2, "T": 1, "score": 3, "phase": 2, "round": 4},
     "7": {"target": 2, "K": 1, "T": 2, "score": 3, "phase": 2, "round": 4},
 }

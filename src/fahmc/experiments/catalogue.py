@@ -31,7 +31,7 @@ _TAKES = {
     "2": ("under 1 min", "5 min", "14 h"),
     "3": ("under 1 min", "25 min", "1.5 days"),
     "4": ("under 1 min", "20 min", "1.5 days"),
-    "5": ("under 1 min", "20 min", "10 days"),
+    "5": ("under 1 min", "15 min", "10 days"),
     "6": ("under 1 min", "10 min", "2 days"),
     "7": ("under 1 min", "5 min", "half a day"),
 }

@@ -45,8 +45,9 @@ class Sweep(NamedTuple):
     fixed: int
 
     def up_to(self, largest: int) -> Sweep:
-        """Leave out larger values."""
-        return self._replace(values=tuple(value for value in self.values if value <= largest))
+        """Leave out larger values, and hold nothing fixed above them."""
+        values = tuple(value for value in self.values if value <= largest)
+        return self._replace(values=values, fixed=min(self.fixed, largest))
 
     def settings(self) -> list[tuple[int, int]]:
         """Return all (K, T)."""

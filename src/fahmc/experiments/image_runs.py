@@ -95,7 +95,7 @@ class Budget:
     num_images: tuple[int, int] | None = None
     """Train and test images; by default all."""
     max_value: int = 100
-    """Larger K and T of the sweeps are left out."""
+    """K and T of the sweeps go up to it."""
     hidden: tuple[int, ...] | None = None
     """Units of the network's layers, if not the paper's."""
 
