@@ -75,7 +75,7 @@ def run_reproduce(names: Sequence[str], out: Path, scale: str, hidden: str | Non
         }
         output.show(
             _verdict_table(figure.name, outcome),
-            f"{out / figure.name}: {count_standings(outcome.claims)}; {in_time(seconds)}.",
+            f"{out / figure.name}: {count_standings(claim.standing for claim in outcome.claims)}; {in_time(seconds)}.",
         )
     output.result({"command": "reproduce", "status": "ok", "scale": scale, "figures": made})
 

@@ -88,7 +88,6 @@ BUDGETS: dict[Scale, Budget] = {
         (2, 3, 5, 7, 10, 15, 20, 30, 50, 100), 2_500_000, 2, 100, 100_000, chains_per_run=8,
     ),
 }  # fmt: skip
-# In d = 10 the rows weigh more than the prior and the posterior is five times narrower, so large steps diverge.
 _SMALL_DIM = 10
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fahmc.experiments.outcome import Claim, Figure, Outcome, Scale, Standing, Table
+from fahmc.experiments.outcome import Figure, Outcome, Scale, Standing, Table
 from fahmc.experiments.work import Work
 from fahmc.report.quantities import in_time
 from fahmc.runs.checkpoint import write_atomically
@@ -81,15 +81,14 @@ def index_page(folder: Path, names: Iterable[str]) -> str | None:
     made = [settings for name in names if (settings := read_settings(folder / name)) is not None]
     if not made:
         return None
-    counts = Counter(claim["standing"] for settings in made for claim in settings["claims"])
-    total = ", ".join(f"{counts[standing]} {standing}" for standing in Standing if counts[standing])
+    standings = [claim["standing"] for settings in made for claim in settings["claims"]]
     lines = [
         "# The paper's figures",
         "",
         "Made by `fahmc reproduce` for Liang, Zhang, Deng, Song and Lin (2024), arXiv:2407.06935. Each folder holds",
         "the table, the picture, the verdict and the settings.",
         "",
-        f"Of {sum(counts.values())} claims: {total}.",
+        f"Of {len(standings)} claims: {count_standings(standings)}.",
         "",
         "| figure | scale | made | claims that show | |",
         "| --- | --- | --- | --- | --- |",
@@ -122,9 +121,9 @@ def read_table(folder: Path, scale: Scale) -> Table | None:
     return pd.read_csv(folder / "table.csv") if settings is not None and settings["scale"] == scale else None
 
 
-def count_standings(claims: Iterable[Claim]) -> str:
+def count_standings(standings: Iterable[str]) -> str:
     """Write how many claims stand how."""
-    counts = Counter(claim.standing for claim in claims)
+    counts = Counter(standings)
     return ", ".join(f"{counts[standing]} {standing}" for standing in Standing if counts[standing])
 
 

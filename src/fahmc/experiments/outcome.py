@@ -53,7 +53,7 @@ class Outcome:
     draw: Callable[[], Picture]
     claims: list[Claim]
     settings: Mapping[str, Any]
-    """All that the table depends on, as JSON values."""
+    """What was chosen for the whole figure, as JSON values; each run's own settings are filed with it."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know before believing the picture."""
     tables: Mapping[str, Table] = field(default_factory=dict)
