@@ -1,12 +1,15 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 
 import jax
 import numpy as np
 import pytest
 
 import fahmc
+from fahmc.density import subset
+from fahmc.runs.history import History
 from gaussian_study import Study
 
 # Once for the whole suite: identities are checked to double precision, and a key used twice is an error.
@@ -15,16 +18,48 @@ jax.config.update("jax_debug_key_reuse", True)
 
 
 def pytest_configure(config):
-    """Let all workers share compiled programs: many tests run the same sampler on the same shapes."""
+    """Let all workers, and the processes they start, share compiled programs: many run the same ones.
+
+    The small ones too: a process compiles a hundred of them before its first round.
+    """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         config.fahmc_cache = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fahmc-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def pytest_unconfigure(config):
     if folder := getattr(config, "fahmc_cache", None):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def short_shuffles():
+    """Minibatches from shuffles of one round instead of twelve, for identities, which hold for shuffles of any length.
+
+    Of a program with minibatches, shuffles are most of what there is to trace and to compile.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subset, "_NUM_ROUNDS", 1)
+        yield
+
+
+@pytest.fixture
+def after_each_block(monkeypatch):
+    """Let a test count something after each block of a run: blocks share a program, which two runs do not."""
+    append, seen = History.append, []
+
+    def call(count: Callable[[], int]) -> list[int]:
+        def count_and_append(self, block, seconds):
+            jax.effects_barrier()
+            seen.append(count())
+            append(self, block, seconds)
+
+        monkeypatch.setattr(History, "append", count_and_append)
+        return seen
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -80,7 +80,7 @@ def test_the_trial_builds_from_its_file(tmp_path):
     assert job.study is not None and sum(job.study.dropped.values()) == 9
 
 
-def test_the_job_can_be_sampled(tmp_path):
+def test_the_job_can_be_sampled(tmp_path, short_shuffles):
     job = build(load_config(write(tmp_path, change("every = 50", "every = 20"))))
     draws = fahmc.sample(job.model, job.federation, job.sampler, progress=False, **job.run_kwargs)
     assert np.shape(draws.positions["coefficients"]) == (2, 20, 4)

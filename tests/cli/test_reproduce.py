@@ -1,8 +1,6 @@
 """`fahmc reproduce`: what it prints, and how it ends when stopped or without data."""
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +11,23 @@ from typer.testing import CliRunner
 from fahmc.cli.app import app
 from fahmc.experiments.catalogue import FIGURES
 
-COMMAND = [sys.executable, "-m", "fahmc.cli.app", "reproduce"]
+# The command, but before its first block of rounds it says so, and waits for a word after the signal.
+WAITS_IN_A_RUN = """
+import sys
+from fahmc.cli.app import main
+from fahmc.engines import in_process
+
+run = in_process._InProcessRun.run
+
+def wait_and_run(*arguments):
+    in_process._InProcessRun.run = run
+    print("in a run", flush=True)
+    sys.stdin.readline()
+    return run(*arguments)
+
+in_process._InProcessRun.run = wait_and_run
+main()
+"""
 
 
 @pytest.fixture
@@ -64,22 +78,22 @@ def test_missing_images_get_an_address_and_a_place(nowhere, tmp_path):
 
 
 def test_ctrl_c_keeps_finished_runs(tmp_path):
-    """A real process, stopped by a real signal between two runs or in one, and gone on with."""
+    """A real process, stopped by a real signal in the middle of a run, and gone on with."""
     results = tmp_path / ".work" / "smoke" / "results.jsonl"
-    environment = os.environ | {"JAX_ENABLE_X64": "0"}
-    command = [*COMMAND, "2", "--scale", "smoke", "--out", str(tmp_path)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    # The six exact laws come first; the simulations after them take longest.
-    while not (results.exists() and len(results.read_bytes().splitlines()) >= 6):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.1)
-            break
+    arguments = ["reproduce", "2", "--scale", "smoke", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS_IN_A_RUN, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in a run\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate("go on\n", timeout=120)
     assert process.returncode == 130 and "the same command goes on from there" in errors
     kept = results.read_text(encoding="utf-8")
-    assert 6 <= len(kept.splitlines()) < 8 and not (tmp_path / "2" / "settings.json").exists()
+    # The six exact laws come first; the simulations after them are runs.
+    assert len(kept.splitlines()) == 6 and not (tmp_path / "2" / "settings.json").exists()
 
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment, check=True)
-    assert results.read_text(encoding="utf-8").startswith(kept)
+    again = CliRunner().invoke(app, [*arguments, "--json"])
+    assert again.exit_code == 0 and results.read_text(encoding="utf-8").startswith(kept)
     assert {claim["standing"] for claim in json.loads(again.stdout)["figures"]["2"]["claims"]} == {"reproduced"}

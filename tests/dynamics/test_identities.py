@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import fahmc
 from fahmc import keys
@@ -12,6 +13,8 @@ from fahmc.dynamics import leapfrog
 from fahmc.dynamics.mass import Mass, build_mass
 from fahmc.dynamics.momentum import draw_momentum
 from fahmc.runs.plan import make_plan
+
+pytestmark = pytest.mark.usefixtures("short_shuffles")
 
 MODEL = fahmc.models.logistic_regression(prior_scale=1.0)
 
@@ -52,9 +55,14 @@ def test_one_leapfrog_step_is_langevin(logistic_study, potentials):
     rows = jax.tree.map(jnp.asarray, single_client(pooled, 0, np.dtype(np.float64)))
     chain_keys = jax.tree.map(lambda leaf: leaf[0], keys.chain_keys(5, 1))
     h, position = eta**2 / 2, jnp.zeros(4)
+
+    @jax.jit
+    def langevin_step(t, position):
+        xi = jax.random.normal(keys.shared_momentum(chain_keys, t), (4,))
+        return position - h * potentials.gradient(position, rows) + jnp.sqrt(2 * h) * xi
+
     for t in range(30):
-        xi = jax.random.normal(keys.shared_momentum(chain_keys, jnp.int32(t)), (4,))
-        position = position - h * potentials.gradient(position, rows) + jnp.sqrt(2 * h) * xi
+        position = langevin_step(jnp.int32(t), position)
         np.testing.assert_allclose(draws.flat()[0, t], position, rtol=1e-12, atol=1e-13)
 
 
@@ -62,14 +70,22 @@ def init_of(federation):
     return MODEL.initial_position(jax.random.key(0), federation.rows[0])
 
 
-def integrate(potentials, client, position, momentum, step_size, num_steps, mass=Mass()):  # noqa: B008
+@pytest.fixture
+def integrate(potentials, client):
+    """Any number of leapfrog steps, by one compiled program."""
+
     def gradient_fn(k, half, position):
         return potentials.gradient(position, client)
 
-    phase = leapfrog.start(gradient_fn, position, momentum, 0, reuse_gradient=True)
-    for k in range(num_steps):
-        phase = leapfrog.leapfrog_step(gradient_fn, phase, jnp.int32(k), step_size, mass=mass, reuse_gradient=True)
-    return phase
+    @jax.jit
+    def call(position, momentum, step_size, num_steps, mass=Mass()):  # noqa: B008
+        def step(k, phase):
+            return leapfrog.leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=True)
+
+        phase = leapfrog.start(gradient_fn, position, momentum, 0, reuse_gradient=True)
+        return lax.fori_loop(0, num_steps, step, phase)
+
+    return call
 
 
 MASSES = {
@@ -80,11 +96,11 @@ MASSES = {
 
 
 @pytest.mark.parametrize("kind", MASSES)
-def test_leapfrog_is_reversible_and_of_second_order(potentials, client, kind):
+def test_leapfrog_is_reversible_and_of_second_order(potentials, client, integrate, kind):
     mass = build_mass(MASSES[kind], jnp.zeros(4), np.dtype(np.float64))
     position, momentum = jnp.array([0.3, -0.2, 0.5, 0.1]), jnp.array([1.0, -0.5, 0.2, 0.8])
-    there = integrate(potentials, client, position, momentum, 0.05, 20, mass)
-    back = integrate(potentials, client, there.position, -there.momentum, 0.05, 20, mass)
+    there = integrate(position, momentum, 0.05, 20, mass)
+    back = integrate(there.position, -there.momentum, 0.05, 20, mass)
     np.testing.assert_allclose(back.position, position, atol=1e-12)
     np.testing.assert_allclose(-back.momentum, momentum, atol=1e-12)
 
@@ -95,15 +111,15 @@ def test_leapfrog_is_reversible_and_of_second_order(potentials, client, kind):
     steps = 0.02 * 2.0 ** -np.arange(4)
     errors = []
     for step in steps:
-        end = integrate(potentials, client, position, momentum, step, round(0.4 / step), mass)
+        end = integrate(position, momentum, step, round(0.4 / step), mass)
         errors.append(abs(float(energy(end.position, end.momentum) - start)))
     slopes = np.diff(np.log(errors)) / np.diff(np.log(steps))
     np.testing.assert_allclose(slopes, 2, atol=0.05)
 
 
-def test_leapfrog_preserves_volume(potentials, client):
+def test_leapfrog_preserves_volume(integrate):
     def step(phase_point):
-        phase = integrate(potentials, client, phase_point[:4], phase_point[4:], 0.1, 3)
+        phase = integrate(phase_point[:4], phase_point[4:], 0.1, 3)
         return jnp.concatenate([phase.position, phase.momentum])
 
     jacobian = jax.jacfwd(step)(jnp.array([0.3, -0.2, 0.5, 0.1, 1.0, -0.5, 0.2, 0.8]))

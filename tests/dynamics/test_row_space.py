@@ -11,6 +11,7 @@ from fahmc import keys, theory
 from fahmc.dynamics.row_space import RowSpace
 from fahmc.engines import InProcess
 from fahmc.errors import ModelError, SettingsError
+from fahmc.runs.plan import make_plan
 from gaussian_study import dynamics_of
 
 # Refreshments at the start of rounds only, inside rounds, several in a round, and rounds of whole trajectories.
@@ -111,9 +112,17 @@ def test_the_client_that_diverged_is_named():
 def test_it_is_chosen_where_it_pays_and_only_there():
     many_steps = fahmc.FAHMC(0.01, num_leapfrog_steps=20)
     assert draw(MODELS["logistic"], many_steps, num_rounds=1).settings["path"] == "row space"
-    assert draw(MODELS["logistic"], fahmc.FALD(0.01), num_rounds=1).settings["path"] == "plain"
-    long = federation(sizes=(13, 5))
-    assert draw(MODELS["logistic"], many_steps, federation=long, num_rounds=1).settings["path"] == "plain"
+
+    def chosen(sampler, rows=None, row_space=None) -> str:
+        # The plan chooses; to run it would compile each sampler.
+        return make_plan(
+            MODELS["logistic"], rows or federation(), sampler, seed=3, private_seed=None, num_chains=4, init=None,
+            dtype=np.dtype(np.float64), row_space=row_space,
+        ).settings["path"]  # fmt: skip
+
+    assert chosen(many_steps) == "row space"
+    assert chosen(fahmc.FALD(0.01)) == "plain"
+    assert chosen(many_steps, federation(sizes=(13, 5))) == "plain"
     for sampler in (
         fahmc.FAHMC(0.01, gradient=fahmc.Minibatch(2)),
         fahmc.FAHMC(0.01, momentum_correlation=0.5),
@@ -121,9 +130,9 @@ def test_it_is_chosen_where_it_pays_and_only_there():
         fahmc.DebiasedFAHMC(0.01),
         fahmc.HMC(0.01),
     ):
-        assert draw(MODELS["logistic"], sampler, num_rounds=1).settings["path"] == "plain"
+        assert chosen(sampler) == "plain"
         with pytest.raises(SettingsError, match="cannot be run in row space"):
-            draw(MODELS["logistic"], sampler, num_rounds=1, row_space=True)
+            chosen(sampler, row_space=True)
 
 
 def test_a_wrong_linear_part_is_refused():

@@ -10,6 +10,8 @@ from fahmc.engines import in_process
 from fahmc.runs.plan import make_plan
 from fahmc.sample import sample
 
+pytestmark = pytest.mark.usefixtures("short_shuffles")
+
 FLOAT32 = np.dtype(np.float32)
 SAMPLERS = {
     "trajectory": fahmc.FAHMC(0.01, num_leapfrog_steps=5, num_local_steps=3),
@@ -88,20 +90,17 @@ def test_blocks_trace_and_compile_nothing_new(name, compilations):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_gradients_are_evaluated_as_often_as_the_algorithm_says(name):
-    """Of one client and chain. The run's other looks at the likelihood do not depend on its length."""
-
-    def count(num_rounds: int) -> int:
-        evaluated = []
-        sample(
-            counting_model(evaluated, "evaluated"), federation(num_clients=1), SAMPLERS[name], num_rounds,
-            num_chains=1, progress=False,
-        )  # fmt: skip
-        jax.effects_barrier()
-        return len(evaluated)
-
+def test_gradients_are_evaluated_as_often_as_the_algorithm_says(name, after_each_block):
+    """Of one client and chain. The run's other looks at the likelihood come before its first block."""
+    evaluated = []
+    evaluated_by_then = after_each_block(lambda: len(evaluated))
+    sample(
+        counting_model(evaluated, "evaluated"), federation(num_clients=1), SAMPLERS[name], 8, block_rounds=4,
+        num_chains=1, progress=False,
+    )  # fmt: skip
     per_round = {"trajectory": 3 * 5, "leapfrog": 3 + 1, "minibatch": 3 * (2 * 5 - 1), "noise": 2 * 3}
-    assert count(7) - count(3) == 4 * per_round[name]
+    first, both = evaluated_by_then
+    assert both - first == 4 * per_round[name]
 
 
 def test_row_space_holds_no_coefficients_of_single_clients(programs):

@@ -109,9 +109,11 @@ def test_a_larger_scale_is_not_replaced(out):
         path.write_text(content, encoding="utf-8")
 
 
-def test_finished_runs_are_not_repeated(out, without_data):
+def test_finished_runs_are_not_repeated(tmp_path, monkeypatch):
     """A figure that is stopped goes on where it was, and comes to the same numbers."""
-    whole = reproduce(FIGURES["2"], out, "smoke")[0].table
+    budget = figure_2.Budget(dims=(1, 2, 3, 4, 5, 6), simulated_dims=(2,), num_chains=500, num_values=1000)
+    monkeypatch.setitem(figure_2.BUDGETS, "smoke", budget)
+    whole = reproduce(FIGURES["2"], tmp_path / "whole", "smoke")[0].table
     done = []
 
     def stop_at_five(number, total, doing):
@@ -119,7 +121,7 @@ def test_finished_runs_are_not_repeated(out, without_data):
         if number == 5:
             raise KeyboardInterrupt
 
-    other = out / "stopped"
+    other = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
         reproduce(FIGURES["2"], other, "smoke", stop_at_five)
     results = other / ".work" / "smoke" / "results.jsonl"

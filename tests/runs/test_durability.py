@@ -1,101 +1,110 @@
 """Runs that are killed, interrupted, damaged or resumed under other settings."""
 
+import contextlib
 import json
 import logging
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fahmc
+from fahmc.density import subset
 from fahmc.errors import CheckpointError
 from fahmc.runs.checkpoint import RunFolder
 
-SCRIPT = """
-import sys
-import numpy as np
-import fahmc
 
-generator = np.random.default_rng(0)
-clients = [{"x": generator.normal(size=(n, 2)), "y": (generator.random(n) < 0.5) * 1.0} for n in (30, 20)]
-draws = fahmc.sample(
-    fahmc.models.logistic_regression(),
-    fahmc.Federation.from_clients(clients),
-    fahmc.DebiasedFAHMC(0.05, 6, 5, sync_unit="leapfrog", momentum_correlation=0.5, gradient=fahmc.Minibatch(10)),
-    num_rounds=int(sys.argv[2]), num_warmup_rounds=100, thin=2, num_chains=2, seed=1, dtype="float32", progress=False,
-    block_rounds=25, checkpoint_dir=sys.argv[1],
-)
-np.save(sys.argv[3], draws.flat())
-print(draws.settings["ended"], draws.num_draws)
-"""
+def sample_to(folder: str | Path, num_rounds: int, result: str | Path) -> None:
+    generator = np.random.default_rng(0)
+    clients = [{"x": generator.normal(size=(n, 2)), "y": (generator.random(n) < 0.5) * 1.0} for n in (30, 20)]
+    draws = fahmc.sample(
+        fahmc.models.logistic_regression(),
+        fahmc.Federation.from_clients(clients),
+        fahmc.DebiasedFAHMC(0.05, 6, 5, sync_unit="leapfrog", momentum_correlation=0.5, gradient=fahmc.Minibatch(10)),
+        num_rounds=num_rounds, num_warmup_rounds=100, thin=2, num_chains=2, seed=1, dtype="float32", progress=False,
+        block_rounds=25, checkpoint_dir=folder,
+    )  # fmt: skip
+    np.savez(result, draws=draws.flat(), num_draws=draws.num_draws, ended=draws.settings["ended"])
 
 
-def start(folder, num_rounds, result, cache) -> subprocess.Popen:
-    # The compiled program is cached on disk, so that twenty processes do not compile it twenty times.
-    environment = {
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "PATH": "",
-    }
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(num_rounds), str(result)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def live(folder: Path, num_rounds: int, result: Path, cache: Path) -> None:
+    """Sample in a process of its own. What takes longest, to trace and compile the shuffle of rows, is cut short."""
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    subset._NUM_ROUNDS = 1
+    sample_to(folder, num_rounds, result)
 
 
-def wait_for_blocks(process: subprocess.Popen, folder: Path, more_than: int) -> None:
-    """Wait until the run has written a block in this life, or has ended."""
-    while process.poll() is None and len(list(folder.glob("block-*.npz"))) <= more_than:
-        try:
-            process.wait(timeout=0.01)
-        except subprocess.TimeoutExpired:
-            continue
+@pytest.fixture
+def begin(tmp_path):
+    """Begin a life: a process forked from one that has imported everything, and has not yet woken JAX."""
+    lives = multiprocessing.get_context("forkserver")
+    # Not this file: before Python 3.13 the server does not know the folder of tests, and says nothing.
+    lives.set_forkserver_preload(["fahmc", "pytest"])
+
+    def call(folder: Path, num_rounds: int, result: Path):
+        process = lives.Process(target=live, args=(folder, num_rounds, result, tmp_path / "cache"))
+        process.start()
+        return process
+
+    return call
 
 
-def test_killed_twenty_times_the_run_gives_the_same_bits(tmp_path):
-    num_rounds, generator = 60_000, np.random.default_rng(2026)
-    cache = tmp_path / "cache"
-    kills = 0
+def num_blocks(folder: Path) -> int:
+    return len(list(folder.glob("block-*.npz")))
+
+
+def test_killed_twenty_times_the_run_gives_the_same_bits(tmp_path, begin):
+    generator = np.random.default_rng(2026)
     folder = tmp_path / "killed"
-    folder.mkdir()
-    while kills < 20:
-        before = len(list(folder.glob("block-*.npz")))
-        process = start(folder, num_rounds, tmp_path / "killed.npy", cache)
-        wait_for_blocks(process, folder, before)
-        try:
-            process.wait(timeout=generator.uniform(0, 0.15))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL, "the run must be long enough to be killed twenty times"
-    blocks = len(list(folder.glob("block-*.npz")))
+    for _ in range(20):
+        before = num_blocks(folder)
+        process = begin(folder, 60_000, tmp_path / "never.npz")
+        # Not before it has written a block in this life.
+        while process.is_alive() and num_blocks(folder) <= before:
+            process.join(0.01)
+        process.join(generator.uniform(0, 0.15))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "the run must be long enough to be killed twenty times"
+    blocks = num_blocks(folder)
     assert blocks >= 20, "every life must have got somewhere"
 
     # Finish a shorter run of the same chain: killed and undisturbed, of a length that both reach.
     reached = 25 * blocks
-    finished = start(folder, reached + 200, tmp_path / "killed.npy", cache)
-    undisturbed = start(tmp_path / "undisturbed", reached + 200, tmp_path / "undisturbed.npy", cache)
-    for process in (finished, undisturbed):
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert output.split() == ["complete", str((reached + 200) // 2)]
-    np.testing.assert_array_equal(np.load(tmp_path / "killed.npy"), np.load(tmp_path / "undisturbed.npy"))
+    results = {name: tmp_path / f"{name}.npz" for name in ("killed", "undisturbed")}
+    processes = [begin(tmp_path / name, reached + 200, result) for name, result in results.items()]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    killed, undisturbed = (np.load(result) for result in results.values())
+    for run in (killed, undisturbed):
+        assert run["ended"] == "complete" and run["num_draws"] == run["draws"].shape[1] == (reached + 200) // 2
+    np.testing.assert_array_equal(killed["draws"], undisturbed["draws"])
 
 
 def test_control_c_keeps_what_was_drawn(tmp_path):
-    folder = tmp_path / "run"
-    process = start(folder, 10_000_000, tmp_path / "draws.npy", tmp_path / "cache")
-    wait_for_blocks(process, folder, 6)
+    folder, result = tmp_path / "run", tmp_path / "draws.npz"
+    script = f"import {__name__}; {__name__}.sample_to({str(folder)!r}, 10_000_000, {str(result)!r})"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and num_blocks(folder) <= 6:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate()
+    _, errors = process.communicate()
     assert process.returncode == 0, errors
-    ended, num_draws = output.split()
-    assert ended == "interrupted" and "Interrupted" in errors
-    draws = np.load(tmp_path / "draws.npy")
-    assert draws.shape == (2, int(num_draws), 3) and np.isfinite(draws).all()
+    run = np.load(result)
+    assert run["ended"] == "interrupted" and "Interrupted" in errors
+    draws = run["draws"]
+    assert draws.shape == (2, run["num_draws"], 3) and np.isfinite(draws).all()
     stored = np.concatenate([np.load(file)["positions"] for file in sorted(folder.glob("block-*.npz"))], axis=1)
     np.testing.assert_array_equal(stored, draws)
 

@@ -9,6 +9,8 @@ import fahmc
 from fahmc.data import buckets
 from fahmc.runs.history import History
 
+pytestmark = pytest.mark.usefixtures("short_shuffles")
+
 MODEL = fahmc.models.logistic_regression(prior_scale=1.0)
 SAMPLER = fahmc.FAHMC(0.05, 3, 2, momentum_correlation=0.5, gradient=fahmc.GaussianNoise(0.5, of=fahmc.Minibatch(12)))
 
@@ -19,7 +21,7 @@ def run(federation, sampler=SAMPLER, num_rounds=12, **options):
 
 
 @pytest.fixture(scope="module")
-def expected(logistic_study):
+def expected(logistic_study, short_shuffles):
     return run(logistic_study)
 
 
@@ -153,7 +155,7 @@ def test_nothing_is_traced_again_between_blocks(logistic_study):
         f"{type(sampler).__name__}-{sampler.num_leapfrog_steps}-{getattr(sampler, 'sync_unit', '')}-{sampler.gradient}"
     ),
 )
-def test_row_gradients_are_counted_as_spent(logistic_study, sampler):
+def test_row_gradients_are_counted_as_spent(logistic_study, sampler, after_each_block):
     """The bill equals the rows that the running program really differentiates, counted from inside."""
     rows_seen = []
 
@@ -179,13 +181,9 @@ def test_row_gradients_are_counted_as_spent(logistic_study, sampler):
     clients = [jax.tree.map(lambda leaf: leaf[:20], rows) for rows in logistic_study.rows]
     federation = fahmc.Federation.from_clients(clients)
     model = fahmc.Model(loglikelihood_fn, init=start())
+    seen_by_then = after_each_block(lambda: sum(rows_seen))
     options = {"num_chains": 1, "progress": False, "init": start()}
-    rows_seen.clear()
-    short = fahmc.sample(model, federation, sampler, 2, **options)
-    jax.effects_barrier()
-    first = sum(rows_seen)
-    rows_seen.clear()
-    long = fahmc.sample(model, federation, sampler, 7, **options)
-    jax.effects_barrier()
-    # The difference of two runs leaves out what the start costs once.
-    assert sum(rows_seen) - first == long.cost["row_gradients"] - short.cost["row_gradients"]
+    draws = fahmc.sample(model, federation, sampler, 10, block_rounds=5, **options)
+    # The second of two blocks leaves out what the start costs once.
+    first, both = seen_by_then
+    assert both - first == draws.cost["row_gradients"] / 2

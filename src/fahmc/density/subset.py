@@ -32,18 +32,24 @@ def draw_subset(key: Key, num_rows: Int[Array, ""], size: int) -> Int[Array, " s
     width = jnp.ceil(jnp.sqrt(rows.astype(jnp.float32))).astype(jnp.uint32)
     height = (rows + width - 1) // width
 
-    def permute(places: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
-        u, v = jnp.divmod(places, height)
-        for key_v, key_u in keys:
-            v = _wrap(v + _scale(_hash(u ^ key_v), height), height)
-            u = _wrap(u + _scale(_hash(v ^ key_u), width), width)
-        return u * height + v
-
-    places = permute(jnp.arange(size, dtype=jnp.uint32))
+    places = _permute(jnp.arange(size, dtype=jnp.uint32), keys, width, height)
     places = lax.while_loop(
-        lambda places: (places >= rows).any(), lambda places: jnp.where(places < rows, places, permute(places)), places
+        lambda places: (places >= rows).any(),
+        lambda places: jnp.where(places < rows, places, _permute(places, keys, width, height)),
+        places,
     )
     return places.astype(jnp.int32)
+
+
+@jax.jit  # traced once for all its places in a program, where it would be most of what there is to trace
+def _permute(
+    places: UInt32[Array, " size"], keys: UInt32[Array, "round 2"], width: UInt32[Array, ""], height: UInt32[Array, ""]
+) -> UInt32[Array, " size"]:
+    u, v = jnp.divmod(places, height)
+    for key_v, key_u in keys:
+        v = _wrap(v + _scale(_hash(u ^ key_v), height), height)
+        u = _wrap(u + _scale(_hash(v ^ key_u), width), width)
+    return u * height + v
 
 
 def _hash(x: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
