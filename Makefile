@@ -2,16 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo bench test check clean
+.PHONY: demo demo-federated bench test check clean
 
 demo: .venv/.core
 	$(BIN)/fahmc demo
+
+demo-federated: .venv/.flare
+	$(BIN)/fahmc demo --federated
 
 bench: .venv/.bench
 	$(BIN)/fahmc bench
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: .venv/.dev
 	$(BIN)/ruff check .
@@ -27,6 +30,11 @@ check: .venv/.dev
 .venv/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/.core $@
+
+.venv/.flare: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flare]'
 	touch .venv/.core $@
 
 .venv/.bench: pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from fahmc import data, engines, errors, models, report, theory
 from fahmc.data import partition
 from fahmc.data.federation import Federation
+from fahmc.data.sites import Sites
 from fahmc.density.gradient import FullGradient, GaussianNoise, Minibatch
 from fahmc.density.potential import Linear, Model
 from fahmc.draws import Draws
@@ -26,6 +27,7 @@ __all__ = [
     "Minibatch",
     "Model",
     "RHatBelow",
+    "Sites",
     "data",
     "engines",
     "errors",

@@ -31,3 +31,20 @@ class DivergenceError(FahmcError):
     def __init__(self, message: str, draws: Any = None):
         super().__init__(message)
         self.draws = draws
+
+
+class FederationError(FahmcError):
+    """A site or the server of a real federation is missing, refuses, or answers with what cannot be used.
+
+    ``draws`` holds everything drawn before that (`Draws`, or None).
+    """
+
+    def __init__(self, message: str, draws: Any = None):
+        super().__init__(message)
+        self.draws = draws
+
+
+def error_class(name: object) -> type[FahmcError]:
+    """Return the class of errors that another process named, if it is one of these."""
+    kind = globals().get(str(name))
+    return kind if isinstance(kind, type) and issubclass(kind, FahmcError) else FederationError

@@ -5,9 +5,11 @@ Coefficients have independent N(0, prior_scale²) priors (None means flat), inte
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +21,21 @@ from fahmc.errors import SettingsError
 from fahmc.types import Batch, Key, Position
 
 _LOG_TWO_PI = 1.8378770664093453
+_Settings = ParamSpec("_Settings")
 
 
+def _ready_made(build: Callable[_Settings, Model]) -> Callable[_Settings, Model]:
+    """Let a model remember its name and settings, so that a site that has fahmc can make the same."""
+
+    @functools.wraps(build)
+    def build_with_recipe(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Model:
+        settings = inspect.signature(build).bind(*args, **kwargs).arguments
+        return replace(build(*args, **kwargs), recipe={"name": build.__name__, **settings})
+
+    return build_with_recipe
+
+
+@_ready_made
 def linear_regression(
     prior_scale: float | None = 1.0,
     *,
@@ -46,6 +61,7 @@ def linear_regression(
     return _build(terms, row_loglikelihood, lambda mean: mean, _check_columns, temperature)
 
 
+@_ready_made
 def logistic_regression(
     prior_scale: float | None = 1.0,
     *,
@@ -63,6 +79,7 @@ def logistic_regression(
     return _build(terms, row_loglikelihood, jax.nn.sigmoid, _check_classes(2), temperature)
 
 
+@_ready_made
 def poisson_regression(
     prior_scale: float | None = 1.0,
     *,
@@ -82,6 +99,7 @@ def poisson_regression(
     return _build(terms, row_loglikelihood, jnp.exp, check_counts, temperature)
 
 
+@_ready_made
 def softmax_regression(
     num_classes: int,
     prior_scale: float | None = 1.0,
@@ -104,6 +122,7 @@ def softmax_regression(
     return _build(terms, row_loglikelihood, jax.nn.softmax, _check_classes(num_classes), temperature)
 
 
+@_ready_made
 def mlp(
     num_classes: int,
     hidden: Sequence[int] = (512, 512),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import jax
@@ -13,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc.data.federation import Federation
+from fahmc.data.sites import Sites
 from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
-from fahmc.engines.block import Divergence, Engine, EngineFactory
+from fahmc.engines.block import Divergence, Engine, EngineFactory, RemoteEngineFactory
 from fahmc.engines.in_process import InProcess
-from fahmc.errors import DivergenceError, SettingsError
+from fahmc.errors import DivergenceError, FederationError, SettingsError
 from fahmc.report.convergence import RHatBelow
 from fahmc.runs.history import History
 from fahmc.runs.pacing import Pacing
@@ -32,7 +34,7 @@ logger = logging.getLogger("fahmc")
 
 def sample(
     model: Model,
-    federation: Federation,
+    federation: Federation | Sites,
     sampler: FAHMC | HMC,
     num_rounds: int,
     *,
@@ -43,7 +45,7 @@ def sample(
     init: Position | None = None,
     thin: int = 1,
     dtype: str | None = None,
-    engine: EngineFactory | None = None,
+    engine: EngineFactory | RemoteEngineFactory | None = None,
     checkpoint_dir: str | os.PathLike | None = None,
     stop_when: RHatBelow | None = None,
     progress: bool | None = None,
@@ -54,6 +56,8 @@ def sample(
 
     Parameters
     ----------
+    federation
+        The clients' rows; or `Sites`, with an engine that reaches the sites which hold them.
     num_rounds, num_warmup_rounds
         Rounds after warm-up, and warm-up rounds before them that are not kept.
     seed, private_seed
@@ -65,7 +69,7 @@ def sample(
     dtype
         ``"float32"`` or ``"float64"``; by default whichever JAX is set to.
     engine
-        Who runs the clients; by default this process.
+        Who runs the clients; by default this process, `fahmc.engines.Flare` the sites of a real federation.
     checkpoint_dir
         Folder that makes the run durable: after a kill, the same call goes on where it stopped, with the same draws.
         A larger ``num_rounds`` extends a finished plan.
@@ -95,7 +99,10 @@ def sample(
         raise SettingsError(f"thin = {thin} keeps no draw of num_rounds = {num_rounds}; thin at most that much.")
     _check_stop_when(stop_when, num_chains, num_rounds // thin)
     precision = _precision(dtype)
-    with jax.enable_x64(precision == np.float64):
+    with (
+        jax.enable_x64(precision == np.float64),
+        _reached(model, federation, sampler, private_seed, engine) as (model, federation),
+    ):
         plan = make_plan(
             model,
             federation,
@@ -110,6 +117,31 @@ def sample(
         )
         pacing = Pacing(num_warmup_rounds, num_rounds, thin, stop_when, block_rounds)
         return _drive(plan, pacing, engine or InProcess(), checkpoint_dir, progress)
+
+
+@contextmanager
+def _reached(
+    model: Model, federation: Any, sampler: Any, private_seed: int | None, engine: Any
+) -> Iterator[tuple[Model, Federation]]:
+    """Have a federation to sample: the one given, or that of sites, which are let go at the end."""
+    is_remote = hasattr(engine, "open")
+    if isinstance(federation, Sites) != is_remote:
+        raise SettingsError(
+            "fahmc.Sites says what to take from the sites of a real federation, so it needs an engine that reaches "
+            "them: engine=fahmc.engines.Flare(kit=...)."
+            if not is_remote
+            else f"{type(engine).__name__} runs rounds where the rows are, so its federation is not a "
+            f"{type(federation).__name__} but fahmc.Sites(outcome=..., features=...)."
+        )
+    if not is_remote:
+        yield model, federation
+        return
+    if private_seed is not None:
+        raise SettingsError("private_seed is set, but every site draws its private part from a secret of its own.")
+    try:
+        yield engine.open(model, federation, sampler)
+    finally:
+        engine.release()
 
 
 def _checked_count(name: str, value: Any, least: int = 1) -> int:
@@ -162,11 +194,14 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
             if interrupt.requested:
                 ended = "interrupted"
                 break
-            engine = engine or factory.start(task)
-            began = time.perf_counter()
-            block = engine.run(
-                history.state, history.rounds_done, pacing.next_block(history.rounds_done, task.capacity)
-            )
+            try:
+                engine = engine or factory.start(task)
+                began = time.perf_counter()
+                block = engine.run(
+                    history.state, history.rounds_done, pacing.next_block(history.rounds_done, task.capacity)
+                )
+            except FederationError as error:
+                raise _with_draws(error, history) from error
             seconds = time.perf_counter() - began
             pacing.measured(block.num_rounds, seconds)
             history.append(block, seconds)
@@ -192,6 +227,14 @@ def _conclude(history: History, ended: str, num_wanted: int) -> Draws:
             draws.num_chains * draws.num_draws,
         )
     return draws
+
+
+def _with_draws(error: FederationError, history: History) -> FederationError:
+    """Say what was saved when sites or server are given up."""
+    draws = history.draws("interrupted") if history.num_draws else None
+    kept = f"The {history.num_draws} draws a chain so far are kept" if draws else "No draw was made yet"
+    where = f" in {history.folder.path}; the same call goes on from there" if history.folder is not None else ""
+    return FederationError(f"{error} {kept}{where}.", draws)
 
 
 def _divergence_error(plan: Plan, history: History, divergence: Divergence) -> DivergenceError:

@@ -1,7 +1,8 @@
-"""Pytrees of arrays: flattening draws, naming leaves, and a JSON skeleton so that files need no pickle."""
+"""Pytrees of arrays: flattening draws, naming leaves, checksums, and a JSON skeleton so that files need no pickle."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -34,6 +35,15 @@ def flatten_draws(positions: Position, batch_ndim: int = 2) -> np.ndarray:
     """Turn a pytree of ``[chain, draw, ...]`` into ``[chain, draw, dim]``."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
     return np.concatenate([leaf.reshape(*leaf.shape[:batch_ndim], -1) for leaf in leaves], axis=-1)
+
+
+def digest(value: Any) -> str:
+    """Checksum of a pytree of arrays: values, shapes, dtypes and structure."""
+    leaves, structure = jax.tree.flatten(value)
+    sha = hashlib.sha256(str(structure).encode())
+    for leaf in map(np.asarray, leaves):
+        sha.update(f"{leaf.dtype.str}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
+    return sha.hexdigest()[:16]
 
 
 def skeleton(tree: Any) -> Any:

@@ -12,9 +12,9 @@ import fahmc
 from fahmc import keys, theory
 from fahmc.dynamics import debiased, fa_hmc
 from fahmc.dynamics.mass import Mass
-from fahmc.engines.block import Task
 from fahmc.engines.in_process import _InProcessRun
-from fahmc.runs.plan import make_plan
+from fahmc.runs.pacing import Pacing
+from fahmc.runs.plan import make_plan, make_task
 from gaussian_study import dynamics_of
 
 NOISE = 0.7
@@ -72,7 +72,7 @@ def implemented_round(study, sampler, monkeypatch, noise: float):
         kernel = debiased.build_kernel(sampler, gradient_fn, Mass(), plan.potentials)
     else:
         kernel = fa_hmc.build_kernel(sampler, gradient_fn, Mass(), dim)
-    task = Task(kernel, None, plan.federation, plan.chain_keys, plan.dtype, num_warmup_rounds=0, thin=1, capacity=1)
+    task = make_task(plan, Pacing(0, 1, 1, None, None))._replace(kernel=kernel, row_space=None)
     engine = _InProcessRun(task, threads=1)
     template = jax.tree.map(lambda leaf: leaf[0], plan.start)
 

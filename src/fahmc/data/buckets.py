@@ -11,8 +11,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fahmc import keys
+from fahmc import keys, tree
 from fahmc.data.federation import Federation
+from fahmc.errors import DataError
 from fahmc.types import Client
 
 # A bucket is padded by at most this share of its rows, or by this many rows where that is more. Every bucket costs
@@ -42,6 +43,18 @@ def single_client(federation: Federation, index: int, dtype: np.dtype) -> Client
     """Return one client without padding."""
     bucket = _stack(federation, np.array([index]), dtype)
     return jax.tree.map(lambda leaf: leaf[0], bucket.clients)
+
+
+def check_integers(federation: Federation, dtype: np.dtype) -> None:
+    """Refuse integers that single precision would wrap around."""
+    limit = np.iinfo(np.int32).max
+    for name, rows in zip(federation.names, federation.rows, strict=True):
+        for leaf_name, leaf in zip(tree.leaf_names(rows, root="rows"), jax.tree.leaves(rows), strict=True):
+            if dtype == np.float32 and leaf.dtype.kind in "iu" and max(int(leaf.max()), -int(leaf.min())) > limit:
+                raise DataError(
+                    f"Client {name!r}: {leaf_name} holds integers beyond {limit}, which do not fit a float32 run. Make "
+                    "the array floating, or use dtype='float64'."
+                )
 
 
 def _group_by_size(sizes: np.ndarray) -> list[np.ndarray]:

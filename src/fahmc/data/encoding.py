@@ -287,15 +287,16 @@ class _Cells(NamedTuple):
 
     def _refuse(self, is_bad: np.ndarray, cells: np.ndarray, expected: str, advice: str) -> NoReturn:
         cell = repr(cells[is_bad][0]) if self.show_cells else "something else"
-        place = f"{self.table.first(is_bad)} (client {self.client!r})"
-        raise DataError(f"column {self.column!r} {expected}, but {cell} in {place}. {advice}")
+        # Where a stranger chose what is expected, the row would tell him what it holds.
+        place = self.table.first(is_bad) if self.show_cells else f"some rows of {self.table.file}"
+        raise DataError(f"column {self.column!r} {expected}, but {cell} in {place} (client {self.client!r}). {advice}")
 
 
 def _summarize_column(cells: _Cells, holds_codes: bool, standardize: bool) -> ColumnSummary:
     if holds_codes or not cells.has_numbers():
         levels = sorted(set(cells.texts().tolist()))
-        # Too many are refused, and are likely to be names: these stay here, but for the one that the message quotes.
-        sent = levels if len(levels) <= MAX_LEVELS else levels[:1]
+        # Too many are refused, and are likely to be names: these stay here, but for the one that a message may quote.
+        sent = levels if len(levels) <= MAX_LEVELS else levels[: int(cells.show_cells)]
         return ColumnSummary(has_numbers=False, num_levels=len(levels), levels=tuple(sent))
     numbers = cells.numbers()  # even where no statistic is wanted: a bad cell is better refused before the exchange
     if not standardize:
@@ -319,14 +320,15 @@ def _is_numeric(at_clients: Mapping[str, ColumnSummary]) -> bool:
 
 def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary]) -> list[str]:
     levels = sorted({level for summary in at_clients.values() for level in summary.levels})
-    num_levels, example, where = len(levels), levels[0], "over all clients"
+    num_levels, examples, where = len(levels), tuple(levels), "over all clients"
     for client, summary in at_clients.items():
         if summary.num_levels > MAX_LEVELS:  # not all of them were sent, so the union cannot be counted
-            num_levels, example, where = summary.num_levels, summary.levels[0], f"at client {client!r}"
+            num_levels, examples, where = summary.num_levels, summary.levels, f"at client {client!r}"
     if not 2 <= num_levels <= MAX_LEVELS:
+        such_as = f", such as {examples[0]!r}" if examples else ""
         raise DataError(
-            f"column {column!r} is text with {num_levels} different values {where}, such as {example!r}; "
-            f"2 to {MAX_LEVELS} can be encoded. Leave the column out, or group its values."
+            f"column {column!r} is text with {num_levels} different values {where}{such_as}; 2 to {MAX_LEVELS} can be "
+            "encoded. Leave the column out, or group its values."
         )
     return levels
 

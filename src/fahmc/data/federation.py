@@ -69,7 +69,7 @@ class Federation:
         return cls(
             names=names,
             rows=rows,
-            weights=sizes / sizes.sum() if weights is None else _checked_weights(names, weights),
+            weights=sizes / sizes.sum() if weights is None else checked_weights(names, weights),
             row_weights=tuple(np.ones(size) for size in sizes),
         )
 
@@ -177,7 +177,8 @@ def _check_same_structure(names: tuple[str, ...], rows: tuple[Batch, ...]) -> No
             )
 
 
-def _checked_weights(names: tuple[str, ...], weights: Any) -> np.ndarray:
+def checked_weights(names: tuple[str, ...], weights: Any) -> np.ndarray:
+    """Return the weights in the clients' order with sum 1, or refuse them."""
     if isinstance(weights, Mapping):
         if set(weights) != set(names):
             unmatched = sorted(map(str, set(weights) ^ set(names)))

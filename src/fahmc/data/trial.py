@@ -50,6 +50,11 @@ def opt_csv_path() -> Path:
         return path
 
 
+def clinic_tables() -> dict[str, Table]:
+    """Return each clinic's own table, as it would hold it."""
+    return {clinic: _rename(table) for clinic, table in read_sites(opt_csv_path(), "Clinic").items()}
+
+
 def load_opt_trial() -> Study:
     """Return the trial with one client per clinic; the 9 women whose outcome is unknown are dropped.
 
@@ -64,8 +69,7 @@ def load_opt_trial() -> Study:
     >>> study.outcome_levels
     ('term', 'preterm')
     """
-    clinics = {clinic: _rename(table) for clinic, table in read_sites(opt_csv_path(), "Clinic").items()}
-    return build_study(clinics, "outcome", outcome_positive="preterm", missing="drop")
+    return build_study(clinic_tables(), "outcome", outcome_positive="preterm", missing="drop")
 
 
 def _rename(table: Table) -> Table:

@@ -8,9 +8,10 @@ given all rows (at temperature τ). This file is the only place where the sign c
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -77,6 +78,9 @@ class Model:
         ``coords={"feature": ["age", "bmi"]}``.
     linear
         That the model is a generalised linear one, see `Linear`.
+    recipe
+        How to make the model anew where its functions cannot be sent: the name and settings of a ready-made one, or
+        where it can be imported from (`Model.named`). Sites of a real federation need it.
     """
 
     loglikelihood_fn: Callable[[Position, Batch], Float[Array, " row"]]
@@ -88,6 +92,26 @@ class Model:
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     linear: Linear | None = None
+    recipe: Mapping[str, Any] | None = None
+
+    @classmethod
+    def named(cls, reference: str) -> Model:
+        """Import a model, or a function without arguments that returns one, as ``"module:attribute"``.
+
+        Such a model can be sampled by the sites of a real federation that have the module, and whose own rules list it.
+        """
+        module_name, _, attribute = reference.partition(":")
+        try:
+            found = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, ValueError, AttributeError) as error:
+            raise ModelError(
+                f"The model {reference!r} cannot be imported: {error}. Write it as 'module:attribute', with the module "
+                "installed or in the working folder."
+            ) from error
+        found = found if isinstance(found, Model) or not callable(found) else found()
+        if not isinstance(found, Model):
+            raise ModelError(f"{reference!r} is a {type(found).__name__}; it should be a fahmc.Model or return one.")
+        return replace(found, recipe={"object": reference})
 
     def __post_init__(self):
         for name in ("loglikelihood_fn", "logprior_fn"):

@@ -52,6 +52,11 @@ class DebiasedReply(NamedTuple):
     """∇f_c at the position it was sent"""
 
 
+def merge(state: DebiasedState, mean: DebiasedReply) -> DebiasedState:
+    """Start the next round from the mean, and correct its gradients at the position that this one started from."""
+    return DebiasedState(mean.position, mean.momentum, anchor=state.position, anchor_gradient=mean.gradient)
+
+
 def build_kernel(sampler: DebiasedFAHMC, gradient_fn: GradientFn, mass: Mass, potentials: Potentials) -> Kernel:
     """Build de-biased FA-HMC for an engine."""
     plain = fa_hmc.build_kernel(sampler, gradient_fn, mass, potentials.dimension)
@@ -70,8 +75,5 @@ def build_kernel(sampler: DebiasedFAHMC, gradient_fn: GradientFn, mass: Mass, po
         start = fa_hmc.FAHMCState(state.position, state.momentum)
         end = local_round(corrected_gradient, chain_keys, round_index, start, client)
         return DebiasedReply(end.position, end.momentum, potentials.gradient(state.position, client)), {}
-
-    def merge(state: DebiasedState, mean: DebiasedReply) -> DebiasedState:
-        return DebiasedState(mean.position, mean.momentum, anchor=state.position, anchor_gradient=mean.gradient)
 
     return plain._replace(init=init, client_round=client_round, merge=merge, full_gradients=2)

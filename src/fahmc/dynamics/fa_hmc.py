@@ -100,6 +100,11 @@ class FAHMCState(NamedTuple):
     momentum: Any
 
 
+def merge(state: FAHMCState, mean: FAHMCState) -> FAHMCState:
+    """Start the next round from the mean."""
+    return mean
+
+
 class LocalRound(Protocol):
     """What a client does between two averagings."""
 
@@ -142,7 +147,7 @@ def build_kernel(sampler: FAHMC, gradient_fn: GradientFn, mass: Mass, dimension:
     return Kernel(
         init=init,
         client_round=client_round,
-        merge=lambda state, mean: mean,
+        merge=merge,
         step_size=step_size,
         leapfrog_steps=leapfrog_steps,
         estimates=estimates,

@@ -20,13 +20,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fahmc.data.buckets import bucket_clients
-from fahmc.engines.block import Block, Divergence, Engine, Task
+from fahmc.engines.block import FREE_FLIGHTS, Block, Divergence, Engine, Task
 from fahmc.errors import SettingsError
 from fahmc.types import ChainKeys, Client, Kernel
-
-# Five standard deviations of a momentum. In the posterior of the embedded trial stable step sizes never reach it and
-# unstable ones do in most rounds (tests/engines/test_warning_signs.py).
-_FREE_FLIGHTS = 5.0
 
 
 class _Loop(NamedTuple):
@@ -201,7 +197,7 @@ class _InProcessRun:
                 "position": position,
                 "client_drift": jnp.sqrt(squares @ weights),
                 "step_size": jnp.full_like(displacement, step_size),
-                "diverging": displacement > _FREE_FLIGHTS * free_flight,
+                "diverging": displacement > FREE_FLIGHTS * free_flight,
             }
             # A sampler's own statistics, e.g. its exact energy error, know better.
             return draw | {name: value > 0 if name == "diverging" else value for name, value in stats.items()}

@@ -20,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-import jax
 import numpy as np
 
 from fahmc.errors import CheckpointError
@@ -140,15 +139,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def digest(value: Any) -> str:
-    """Checksum of a pytree of arrays: values, shapes, dtypes and structure."""
-    leaves, structure = jax.tree.flatten(value)
-    sha = hashlib.sha256(str(structure).encode())
-    for leaf in map(np.asarray, leaves):
-        sha.update(f"{leaf.dtype.str}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
-    return sha.hexdigest()[:16]
 
 
 def _checksum(content: bytes) -> str:

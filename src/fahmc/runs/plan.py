@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,24 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc import keys, tree
-from fahmc.data.buckets import num_padded_rows, single_client
+from fahmc.data.buckets import check_integers, num_padded_rows, single_client
 from fahmc.data.federation import Federation
-from fahmc.density.gradient import build_gradient, check_minibatch, rows_per_evaluation
+from fahmc.data.sites import RemoteFederation, made_up_client
+from fahmc.density.gradient import check_minibatch, rows_per_evaluation
 from fahmc.density.potential import Model, Potentials, build_potentials
-from fahmc.dynamics import debiased, fa_hmc, hmc
 from fahmc.dynamics import row_space as row_spaces
-from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
-from fahmc.dynamics.mass import build_mass
+from fahmc.dynamics.kernel import build_kernel
 from fahmc.dynamics.row_space import RowSpace
 from fahmc.dynamics.schedules import as_schedule, check_schedule
 from fahmc.engines.block import Task
 from fahmc.errors import DataError, ModelError, SettingsError
-from fahmc.runs.checkpoint import digest
 from fahmc.runs.pacing import Pacing
 from fahmc.runs.settings import describe
 from fahmc.runs.start import checked_values, initial_positions
+from fahmc.tree import digest
 from fahmc.types import ChainKeys, Client, Kernel, Position, Vector
 
 # Draws of one block wait in memory twice, in the compiled program and outside.
@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     model: Model
     federation: Federation
     """As it is sampled: pooled for one-machine samplers."""
+    sampler: FAHMC | HMC
     kernel: Kernel
     row_space: RowSpace | None
     """Runs the kernel's chains where `fahmc.dynamics.row_space` applies."""
@@ -70,7 +71,7 @@ def make_plan(
 ) -> Plan:
     """Check the arguments against each other and build everything that a run needs."""
     _check_arguments(model, federation, sampler)
-    _check_integers(federation, dtype)
+    check_integers(federation, dtype)
     settings = {
         "sampler": describe(sampler),
         "seed": int(seed),
@@ -83,15 +84,19 @@ def make_plan(
         federation = federation.pooled()
     check_minibatch(sampler.gradient, federation.names, federation.sizes)
 
-    first = single_client(federation, 0, dtype)
+    is_remote = isinstance(federation, RemoteFederation)
+    first = single_client(made_up_client(federation), 0, dtype)
     start_options = {"init": init, "seed": seed, "num_chains": num_chains, "dtype": dtype}
     positions = initial_positions(model, first, federation.names[0], **start_options)
     position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), positions)
     potentials = build_potentials(model, position, first, federation.names[0])
     _check_names(model, position)
     flat = jnp.asarray(tree.flatten_draws(positions, batch_ndim=1), dtype)
-    values = checked_values(potentials, federation, flat, dtype)
-    kernel = _build_kernel(sampler, potentials, first, dtype)
+    # Where rows are elsewhere, a start from which a chain cannot move shows in the first round.
+    values = model.recipe if is_remote else checked_values(potentials, federation, flat, dtype)
+    kernel = build_kernel(sampler, potentials, first, dtype)
+    if is_remote:
+        settings["sites"] = federation.about
     fast = _row_space(row_space, model, federation, sampler, potentials, first, flat[0])
     settings["path"] = "plain" if fast is None else "row space"
     fingerprint = {
@@ -100,8 +105,8 @@ def make_plan(
         "private_seed": None if private_seed is None else digest(np.int64(private_seed)),
         "init": digest(np.asarray(flat)),
         "data": {
-            name: {"weight": float(weight), "rows": digest(rows)}
-            for name, weight, rows in zip(federation.names, federation.weights, federation.rows, strict=True)
+            name: {"weight": float(weight), "rows": mark}
+            for name, weight, mark in zip(federation.names, federation.weights, _row_marks(federation), strict=True)
         },
         "model": values,
     }
@@ -109,6 +114,7 @@ def make_plan(
     return Plan(
         model=model,
         federation=federation,
+        sampler=sampler,
         kernel=kernel,
         row_space=fast,
         potentials=potentials,
@@ -123,15 +129,27 @@ def make_plan(
     )
 
 
+def _row_marks(federation: Federation) -> Sequence[str]:
+    """Tell by a checksum whether the rows are the same as before."""
+    if isinstance(federation, RemoteFederation):
+        return federation.marks
+    return [digest(rows) for rows in federation.rows]
+
+
 def make_task(plan: Plan, pacing: Pacing) -> Task:
     """Say what an engine is to run; the first state is ``plan.start``."""
     draw_bytes = plan.num_chains * plan.potentials.dimension * plan.dtype.itemsize
     return Task(
+        model=plan.model,
+        sampler=plan.sampler,
         kernel=plan.kernel,
         row_space=plan.row_space,
         federation=plan.federation,
         chain_keys=plan.chain_keys,
+        seed=plan.settings["seed"],
         dtype=plan.dtype,
+        template=plan.potentials.template,
+        total_rounds=pacing.total,
         num_warmup_rounds=pacing.num_warmup_rounds,
         thin=pacing.thin,
         capacity=max(1, min(_BLOCK_BYTES // draw_bytes, pacing.num_rounds // pacing.thin)),
@@ -148,7 +166,7 @@ def message_bytes(plan: Plan) -> dict[str, int]:
 
     state = jax.eval_shape(plan.kernel.init, jax.ShapeDtypeStruct((plan.potentials.dimension,), plan.dtype))
     chain_keys = jax.tree.map(lambda leaf: leaf[0], plan.chain_keys)
-    client = jax.tree.map(jnp.asarray, single_client(plan.federation, 0, plan.dtype))
+    client = jax.tree.map(jnp.asarray, single_client(made_up_client(plan.federation), 0, plan.dtype))
     reply, _ = jax.eval_shape(plan.kernel.client_round, chain_keys, jnp.int32(0), state, client)
     messages = plan.num_chains * plan.federation.num_clients
     return {"bytes_to_clients": messages * size(state), "bytes_to_server": messages * size(reply)}
@@ -157,18 +175,6 @@ def message_bytes(plan: Plan) -> dict[str, int]:
 def is_federated(plan: Plan) -> bool:
     """Whether messages cross a boundary at all."""
     return plan.settings["sampler"]["name"] != "HMC"
-
-
-def _build_kernel(sampler: FAHMC | HMC, potentials: Potentials, client: Client, dtype: np.dtype) -> Kernel:
-    mass = build_mass(sampler.inverse_mass_matrix, potentials.template, dtype)
-    gradient_fn = build_gradient(sampler.gradient, potentials)
-    if isinstance(sampler, DebiasedFAHMC):
-        return debiased.build_kernel(sampler, gradient_fn, mass, potentials)
-    if isinstance(sampler, FAHMC):
-        return fa_hmc.build_kernel(sampler, gradient_fn, mass, potentials.dimension)
-    if sampler.metropolis:
-        return hmc.build_metropolis_kernel(sampler, mass, potentials, client)
-    return fa_hmc.build_kernel(sampler.as_fahmc(), gradient_fn, mass, potentials.dimension)
 
 
 def _row_space(
@@ -231,7 +237,8 @@ def _check_arguments(model: Model, federation: Federation, sampler: FAHMC | HMC)
     if not isinstance(sampler, FAHMC | HMC):
         raise SettingsError(f"sampler is {sampler!r}; use FAHMC, FALD, DebiasedFAHMC or HMC.")
     check_schedule(as_schedule(sampler.step_size))
-    for name, rows in zip(federation.names, federation.rows, strict=True):
+    own_rows = () if isinstance(federation, RemoteFederation) else federation.rows  # sites check theirs
+    for name, rows in zip(federation.names, own_rows, strict=False):
         if model.validate_fn is not None and (complaint := model.validate_fn(rows)):
             raise DataError(f"Client {name!r}: {complaint}")
     if isinstance(sampler, FAHMC) and sampler.momentum_correlation < 1 and not federation.weights.all():
@@ -240,18 +247,6 @@ def _check_arguments(model: Model, federation: Federation, sampler: FAHMC | HMC)
             f"Client {idle!r} has weight 0, so its private momentum (momentum_correlation < 1) would be infinite. "
             "Drop the client, or use momentum_correlation=1."
         )
-
-
-def _check_integers(federation: Federation, dtype: np.dtype) -> None:
-    """Refuse integers that single precision would wrap around."""
-    limit = np.iinfo(np.int32).max
-    for name, rows in zip(federation.names, federation.rows, strict=True):
-        for leaf_name, leaf in zip(tree.leaf_names(rows, root="rows"), jax.tree.leaves(rows), strict=True):
-            if dtype == np.float32 and leaf.dtype.kind in "iu" and max(int(leaf.max()), -int(leaf.min())) > limit:
-                raise DataError(
-                    f"Client {name!r}: {leaf_name} holds integers beyond {limit}, which do not fit a float32 run. Make "
-                    "the array floating, or use dtype='float64'."
-                )
 
 
 def _check_names(model: Model, position: Position) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fahmc.runs.checkpoint import digest
+from fahmc.tree import digest
 
 # Two schedules that agree at 0 and all powers of two up to 2^30 are taken for the same.
 _SCHEDULE_BITS = 31

@@ -1,0 +1,122 @@
+"""Rows that lie with the sites of a real federation: what is asked of them, and what is known of them here.
+
+`Sites` says which columns of the sites' tables to sample. `RemoteFederation` is what the sites answered: how many rows
+each has and what they look like, without any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+
+from fahmc.data.federation import Federation, checked_weights
+from fahmc.errors import DataError
+from fahmc.types import Batch
+
+if TYPE_CHECKING:
+    from fahmc.data.encoding import Columns
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What `fahmc.sample` takes instead of a `Federation` when the rows lie with the sites of a real federation.
+
+    Parameters
+    ----------
+    outcome, features, outcome_positive, categorical, missing, standardize
+        Which columns to take from every site's table, and how: see `fahmc.data.encoding.Columns`. Without an outcome
+        the sites' npz arrays go as they are.
+    weights
+        w_c by site, with sum 1; by default n_c / n.
+
+    Examples
+    --------
+    >>> Sites(outcome="preterm", features=["treatment", "age"]).columns.features
+    ('treatment', 'age')
+    """
+
+    outcome: str | None = None
+    features: Sequence[str] | None = None
+    outcome_positive: str | None = None
+    categorical: Sequence[str] = ()
+    missing: Literal["error", "drop"] = "error"
+    standardize: bool = True
+    weights: Mapping[str, float] | None = None
+
+    def __post_init__(self):
+        if isinstance(self.features, str) or isinstance(self.categorical, str):
+            raise DataError("features and categorical are lists of column names; put a single name into a list.")
+        if self.outcome is None and (self.features is not None or self.categorical or self.outcome_positive):
+            raise DataError("Sites names features without an outcome; name the outcome column as well.")
+        _ = self.columns
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns to encode, or None where arrays go as they are."""
+        if self.outcome is None:
+            return None
+        from fahmc.data.encoding import Columns  # with it comes pandas, which most users of fahmc do not wait for
+
+        return Columns(
+            outcome=self.outcome,
+            features=None if self.features is None else tuple(self.features),
+            outcome_positive=self.outcome_positive,
+            categorical=tuple(self.categorical),
+            missing=self.missing,
+            standardize=self.standardize,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RemoteFederation(Federation):
+    """Clients whose rows are elsewhere. ``rows`` holds one made-up row each: its shapes and dtypes count."""
+
+    reported_sizes: np.ndarray = field(kw_only=True)
+    marks: tuple[str, ...] = field(kw_only=True)
+    """A checksum of each site's rows, keyed with a secret of the site: shows that rows changed, and nothing else."""
+    about: dict[str, Any] = field(kw_only=True)
+    """What the sites agreed on, as JSON values: names of features, levels, scales, dropped rows."""
+
+    @classmethod
+    def from_reports(
+        cls,
+        sizes: Mapping[str, int],
+        example: Batch,
+        marks: Mapping[str, str],
+        weights: Mapping[str, float] | None,
+        about: dict[str, Any],
+    ) -> RemoteFederation:
+        """Put together what the sites reported; ``example`` is a made-up row, the same for all."""
+        names, counts = tuple(sizes), np.array(list(sizes.values()))
+        return cls(
+            names=names,
+            rows=tuple(example for _ in names),
+            weights=counts / counts.sum() if weights is None else checked_weights(names, weights),
+            row_weights=tuple(np.ones(1) for _ in names),
+            reported_sizes=counts,
+            marks=tuple(marks[name] for name in names),
+            about=about,
+        )
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """n_c as the sites reported it."""
+        return self.reported_sizes
+
+    def pooled(self) -> Federation:
+        """Refuse: these rows cannot be put together."""
+        raise DataError(
+            "The rows lie with the sites, so they cannot be pooled; use FAHMC, FALD or DebiasedFAHMC, not HMC."
+        )
+
+
+def made_up_client(federation: Federation) -> Federation:
+    """Return a federation of the first client alone whose rows may be looked at: to try shapes and dtypes on."""
+    if not isinstance(federation, RemoteFederation):
+        return federation
+    example = jax.tree.map(np.asarray, federation.rows[0])
+    return Federation(federation.names[:1], (example,), np.ones(1), (np.ones(1),))

@@ -1,0 +1,23 @@
+"""Real federations: every client a process of its own organisation, run by NVIDIA FLARE over mutual TLS.
+
+    kits.py        who may take part: certificates and policies, one start-up kit a participant
+    processes.py   a participant's processes: started, watched, stopped
+    rules.py       what a site lets others compute: its own file
+    work.py        what a site does: describe its table, make ready, run its part of a round
+    site_process.py  FLARE's process at a site, with the doors shut that are not used
+    site.py        `work` as methods that the server may call
+    wire.py        what crosses the network in a round
+    rounds.py      what the server does: ask all sites, check, average
+    desk.py        where the analyst's commands and the server's work meet
+    server.py      `rounds` as a job that serves one analyst
+    job.py         the job: names of `site` and `server`, and nothing else
+    connection.py  the analyst's line to the server
+    loopback.py    a whole federation on one machine
+    engine.py      `Flare`: keeps a run going whatever happens to sites and server
+
+Only `site`, `server`, `kits` and `connection` import nvflare, so that fahmc works without it.
+"""
+
+from fahmc.engines.flare.engine import Flare
+
+__all__ = ["Flare"]

@@ -1,0 +1,156 @@
+"""What a site lets others compute: its own file, which nobody else can change.
+
+file = "north.csv"                 the rows; relative to this file
+columns = ["preterm", "age"]       what may be used; "all" for every column of the file
+minimum_rows = 10                  refuse to take part with fewer complete rows
+models = ["logistic_regression"]   ready-made models that may run here; all by default
+own_models = ["study:model"]       models of the site's own Python, imported here; none by default
+private_seed = 7                   for tests: draw the private randomness from this, not from the site's secret
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+from pydantic import ConfigDict, Field
+
+from fahmc.engines.recipes import READY_MADE
+from fahmc.errors import FederationError, SettingsError
+
+RULES_FILE = "site.toml"
+_SETTLED_FILE = "fahmc-site.json"
+_SECRET_FILE = "fahmc-secret"
+_SECRET_BYTES = 32
+
+
+class Rules(pydantic.BaseModel):
+    """A site's own settings."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    file: str
+    columns: list[str] | Literal["all"]
+    minimum_rows: int = Field(default=10, ge=1)
+    models: list[str] = list(READY_MADE)
+    own_models: list[str] = []
+    private_seed: int | None = Field(default=None, ge=0, lt=2**64)
+
+    def allows(self, column: str) -> bool:
+        """Whether others may use a column; ``x`` allows all columns ``x[0]``, ``x[1]``, … of an array."""
+        return self.columns == "all" or column in self.columns or re.sub(r"\[\d+\]$", "", column) in self.columns
+
+    def check_columns(self, wanted: list[str]) -> None:
+        """Refuse columns that the site does not give."""
+        refused = [name for name in wanted if not self.allows(name)]
+        if refused:
+            raise FederationError(
+                f"the columns {', '.join(map(repr, refused))} may not be used here. Leave them out, or ask the site to "
+                "add them to its own file."
+            )
+
+    def check_rows(self, num_rows: int) -> None:
+        """Refuse to take part with too few rows, without telling how few."""
+        if num_rows < self.minimum_rows:
+            raise FederationError(
+                f"this site takes part only with at least {self.minimum_rows} complete rows, and has fewer for these "
+                "columns."
+            )
+
+    def check_model(self, recipe: dict[str, Any]) -> None:
+        """Refuse a ready-made model that the site does not run; own models are refused where they are imported."""
+        name = recipe.get("name")
+        if "object" not in recipe and name not in self.models:
+            raise FederationError(f"the model {name!r} may not run here; this site allows {', '.join(self.models)}.")
+
+
+def read_rules(path: Path, data: Path | None = None) -> Rules:
+    """Read a site's own file; ``data`` takes the place of its ``file``. The result's path is absolute."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. A site needs a file with its rules.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}.") from error
+    if data is not None or "file" in table:
+        table["file"] = str((data if data is not None else path.parent / str(table["file"])).resolve())
+    try:
+        rules = Rules.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise SettingsError("\n".join(_sentence(path, entry) for entry in error.errors())) from error
+    if not Path(rules.file).is_file():
+        named = "--data" if data is not None else f"file in {path}"
+        raise SettingsError(f"{named} is {rules.file}, but there is no such file. Name the site's table of rows.")
+    unknown = [name for name in rules.models if name not in READY_MADE]
+    if unknown:
+        raise SettingsError(f"{path}: models names {unknown[0]!r}; ready-made are {', '.join(READY_MADE)}.")
+    return rules
+
+
+def write_settled_rules(local: Path, rules: Rules) -> None:
+    """Leave the rules where the site's worker processes find them."""
+    (local / _SETTLED_FILE).write_text(rules.model_dump_json())
+
+
+def read_settled_rules(local: Path) -> Rules:
+    """Read the rules that the site was started with."""
+    try:
+        return Rules.model_validate(json.loads((local / _SETTLED_FILE).read_text()))
+    except (OSError, ValueError) as error:
+        raise FederationError("this site was not started with `fahmc federation start`, so it has no rules.") from error
+
+
+def site_secret(local: Path) -> bytes:
+    """Return the site's secret, made when it is first needed; it never leaves the site.
+
+    It outlives restarts: a round that is run again must draw the same private momentum.
+    """
+    path = local / _SECRET_FILE
+    if not path.exists():
+        draft = local / f"{_SECRET_FILE}.{secrets.token_hex(8)}"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+        with contextlib.suppress(FileExistsError):  # another process was quicker: its secret counts
+            os.link(draft, path)
+        draft.unlink()
+    secret = path.read_bytes()
+    if len(secret) != _SECRET_BYTES:
+        raise FederationError(f"this site's secret is damaged; remove {_SECRET_FILE} in its kit to have a new one.")
+    return secret
+
+
+def private_seed(secret: bytes, order: str) -> int:
+    """Derive the seed of a site's private randomness in one run: unlike orders have unlike randomness.
+
+    The same order has the same, however often it is run: a run that goes on after a fault must.
+    """
+    return int.from_bytes(hmac.digest(secret, order.encode(), hashlib.sha256)[:8], "little")
+
+
+def row_mark(secret: bytes, digest: str) -> str:
+    """Turn a checksum of rows into one that shows a change, but not which rows could have given it."""
+    return hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def _sentence(path: Path, entry: Any) -> str:
+    name = ".".join(str(part) for part in entry["loc"])
+    if entry["type"] == "extra_forbidden":
+        return f"{path}: {name} is not known. Known here: {', '.join(Rules.model_fields)}."
+    if name.startswith("columns."):
+        name = "columns"
+    if entry["type"] == "missing":
+        meaning = {
+            "file": "where is this site's table? Or say it with --data.",
+            "columns": "what may others use of it?",
+        }
+        return f"{path}: {name} is missing. Add it: {meaning.get(name, 'it has no default.')}"
+    return f"{path}: {name} = {entry['input']!r}: {entry['msg'][0].lower()}{entry['msg'][1:]}."

@@ -1,0 +1,164 @@
+"""A site's own file is read strictly, refuses in sentences, and its secret is made once and stays."""
+
+import hashlib
+import hmac
+import stat
+
+import pytest
+
+from fahmc.engines.flare import rules
+from fahmc.engines.flare.rules import (
+    Rules,
+    private_seed,
+    read_rules,
+    read_settled_rules,
+    row_mark,
+    site_secret,
+    write_settled_rules,
+)
+from fahmc.engines.recipes import READY_MADE
+from fahmc.errors import FederationError, SettingsError
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Return a function that writes a site's own file, beside its table."""
+    (tmp_path / "north.csv").write_text("age,ill\n1,yes\n")
+
+    def write(*lines: str):
+        path = tmp_path / "site.toml"
+        path.write_text("\n".join(lines))
+        return path
+
+    return write
+
+
+def test_a_site_s_file_is_read(site, tmp_path):
+    found = read_rules(site('file = "north.csv"', 'columns = ["age", "ill"]', "private_seed = 3"))
+    assert found.file == str((tmp_path / "north.csv").resolve())
+    assert found.columns == ["age", "ill"] and found.private_seed == 3
+    # What is not said is the cautious choice: enough rows, no code of anybody.
+    assert (found.minimum_rows, found.own_models, found.models) == (10, [], list(READY_MADE))
+    assert read_rules(site('file = "north.csv"', 'columns = "all"')).private_seed is None
+
+
+def test_another_table_may_be_named_at_the_start(site, tmp_path):
+    (tmp_path / "newer.csv").write_text("age\n1\n")
+    path = site('file = "absent.csv"', 'columns = "all"')
+    assert read_rules(path, tmp_path / "newer.csv").file == str((tmp_path / "newer.csv").resolve())
+    with pytest.raises(SettingsError, match=r"^--data is .*none\.csv, but there is no such file\. Name the site's"):
+        read_rules(path, tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['file = "north.csv"'], r"site\.toml: columns is missing\. Add it: what may others use"),
+        (['columns = "all"'], r"site\.toml: file is missing\. Add it: where is this site's table"),
+        (['file = "south.csv"', 'columns = "all"'], r"site\.toml is .*south\.csv, but there is no such file"),
+        (['file = "."', 'columns = "all"'], "but there is no such file"),
+        (['file = "north.csv"', 'columns = "all"', "rows = 3"], r"rows is not known\. Known here: file, columns, mini"),
+        (['file = "north.csv"', 'columns = "age"'], "columns.* = 'age': input should be"),
+        (['file = "north.csv"', "columns = [1]"], "columns.* = 1: input should be a valid string"),
+        (['file = "north.csv"', 'columns = "all"', "minimum_rows = 0"], "minimum_rows = 0: input should be greater"),
+        (['file = "north.csv"', 'columns = "all"', 'minimum_rows = "5"'], "minimum_rows = '5': input should be a val"),
+        (['file = "north.csv"', 'columns = "all"', "private_seed = -1"], "private_seed = -1: input should be greater"),
+        (['file = "north.csv"', 'columns = "all"', 'models = ["forest"]'], "models names 'forest'; ready-made are lin"),
+        (["file = north.csv"], r"site\.toml is not TOML"),
+        (['file = "north.csv"', "columns"], r"site\.toml is not TOML"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(site, lines, words):
+    with pytest.raises(SettingsError, match=words):
+        read_rules(site(*lines))
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match=r"site\.toml cannot be read: No such file or directory\. A site needs"):
+        read_rules(tmp_path / "site.toml")
+    (tmp_path / "site.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"site\.toml is not TOML"):
+        read_rules(tmp_path / "site.toml")
+
+
+def made(**settings) -> Rules:
+    return Rules(**{"file": "north.csv", "columns": ["age", "x", "z[1]"]} | settings)
+
+
+def test_columns_are_allowed_by_name_or_by_their_array():
+    allowed = made()
+    assert [name for name in ("age", "x", "x[0]", "x[12]", "z[1]") if not allowed.allows(name)] == []
+    assert [name for name in ("z", "z[0]", "z[12]", "xx", "xx[0]", "ag", "income", "") if allowed.allows(name)] == []
+    assert made(columns="all").allows("income") and not made(columns=[]).allows("income")
+
+
+def test_refusals_of_a_site_name_what_and_why():
+    allowed = made(minimum_rows=30, models=["mlp", "linear_regression"])
+    allowed.check_columns(["age", "x[3]"])
+    with pytest.raises(FederationError, match=r"^the columns 'income', 'z\[0\]' may not be used here\. Leave them out"):
+        allowed.check_columns(["age", "income", "z[0]"])
+    allowed.check_rows(30)
+    with pytest.raises(FederationError, match="only with at least 30 complete rows, and has fewer") as refusal:
+        allowed.check_rows(29)
+    assert "29" not in str(refusal.value), "how many there are is the site's own business"
+    allowed.check_model({"name": "mlp"})
+    allowed.check_model({"object": "study:model"})  # refused where it is imported
+    for recipe in ({"name": "logistic_regression"}, {"name": None}, {}):
+        with pytest.raises(
+            FederationError, match=rf"^the model {recipe.get('name')!r} may not run here; .* allows mlp, linear_reg"
+        ):
+            allowed.check_model(recipe)
+
+
+def test_rules_reach_the_site_s_workers_unchanged(tmp_path):
+    with pytest.raises(FederationError, match="was not started with `fahmc federation start`"):
+        read_settled_rules(tmp_path)
+    settled = made(minimum_rows=7, own_models=["study:model"], private_seed=2**64 - 1)
+    write_settled_rules(tmp_path, settled)
+    assert read_settled_rules(tmp_path) == settled
+    for damaged in ("{", '{"file": "north.csv"}', '{"file": "a", "columns": "all", "more": 1}'):
+        (tmp_path / rules._SETTLED_FILE).write_text(damaged)
+        with pytest.raises(FederationError, match="so it has no rules"):
+            read_settled_rules(tmp_path)
+
+
+def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):
+    secret = site_secret(tmp_path)
+    (path,) = tmp_path.iterdir()  # no draft is left
+    assert len(secret) == 32 and path.read_bytes() == secret
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert site_secret(tmp_path) == secret
+    other = tmp_path / "other"
+    other.mkdir()
+    assert site_secret(other) != secret
+
+
+def test_of_two_processes_that_make_a_secret_the_first_counts(tmp_path, monkeypatch):
+    """The other one has looked, and found none, before the first was done."""
+    (tmp_path / rules._SECRET_FILE).write_bytes(bytes(32))
+    monkeypatch.setattr(rules.Path, "exists", lambda path: False)
+    assert site_secret(tmp_path) == bytes(32)
+    assert [path.name for path in tmp_path.iterdir()] == [rules._SECRET_FILE]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(31), bytes(33)])
+def test_a_damaged_secret_is_refused_and_not_replaced(tmp_path, content):
+    (tmp_path / rules._SECRET_FILE).write_bytes(content)
+    with pytest.raises(FederationError, match="secret is damaged; remove fahmc-secret in its kit to have a new one"):
+        site_secret(tmp_path)
+    assert (tmp_path / rules._SECRET_FILE).read_bytes() == content
+
+
+def test_private_seeds_differ_by_order_and_by_secret():
+    mine, yours = bytes(32), bytes([1] * 32)
+    seeds = [private_seed(secret, order) for secret in (mine, yours) for order in ("one", "another")]
+    assert len(set(seeds)) == 4 and all(0 <= seed < 2**64 for seed in seeds)
+    assert private_seed(mine, "one") == seeds[0]
+    assert max(seeds) >= 2**32, "all 64 bits are used"
+
+
+def test_marks_of_rows_cannot_be_had_without_the_secret():
+    secret = bytes(32)
+    mark = row_mark(secret, "checksum")
+    assert mark == hmac.new(secret, b"checksum", hashlib.sha256).hexdigest()[:16]
+    assert len({mark, row_mark(secret, "of other rows"), row_mark(bytes([1] * 32), "checksum")}) == 3

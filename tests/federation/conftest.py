@@ -1,0 +1,46 @@
+"""A real federation of three clinics: provisioned, mutual TLS, processes of FLARE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fahmc
+from clinics import BREAKS, COLUMNS, OWN_MODELS, write_tables
+from fahmc.data.study import build_study
+from fahmc.data.tables import read_clients
+from fahmc.engines.flare.loopback import Loopback
+from fahmc.engines.flare.processes import find_processes
+from fahmc.engines.flare.rules import Rules
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory) -> dict[str, Path]:
+    return write_tables(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="session")
+def pooled_here(tables) -> fahmc.Federation:
+    """The same clients in one process: what a real federation must agree with."""
+    return fahmc.Federation.from_clients(build_study(read_clients(tables), **COLUMNS).clients)
+
+
+@pytest.fixture(scope="session")
+def real(tables, tmp_path_factory):
+    """Return a running federation, for all tests of this folder; when it is over, no process may be left."""
+    rules = {
+        name: Rules(
+            file=str(file),
+            columns=["age", "group", "ill"] + (["income"] if name != "south" else []),
+            minimum_rows=30,
+            own_models=[f"own_models:{attribute}" for attribute in ("steady", *BREAKS)],
+            private_seed=5,
+        )
+        for name, file in tables.items()
+    }
+    with Loopback(tmp_path_factory.mktemp("federation") / "kits", rules) as federation:
+        for kit in federation.kits.values():
+            (kit.path / "own_models.py").write_text(OWN_MODELS)
+        yield federation
+    assert [process for kit in federation.kits.values() for process in find_processes(kit)] == []
