@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import json
-import logging
 import re
 import signal
 import subprocess
@@ -47,16 +46,6 @@ SHORT = CONFIG.format(num_rounds=60, thin=1)
 # Long enough that a signal comes in time, thin enough that its report is quick.
 LONG = CONFIG.format(num_rounds=40_000, thin=100)
 REPORT_FILES = {"report.html", "summary.md", "summary.csv", "forest.png", "marginals.png", "trace.png", "drift.png"}
-
-
-@pytest.fixture(autouse=True)
-def _library_logging():
-    """Commands attach a handler to the library's logger; in one process it would outlive them."""
-    logger = logging.getLogger("fahmc")
-    handlers, level = logger.handlers, logger.level
-    yield
-    logger.handlers, logger.level = handlers, level
-    logging.disable(logging.NOTSET)
 
 
 def write_study(folder, text=SHORT):
@@ -189,8 +178,9 @@ def test_demo_end_to_end(demo_run):
 
 def test_demo_prints_json(demo_run, tmp_path, monkeypatch):
     without_report(monkeypatch)
-    made = tuple(fahmc.Draws.load(demo_run[0] / name) for name in ("draws.nc", "pooled.nc"))
-    monkeypatch.setattr(demo, "sample_trial", lambda *arguments: made)
+    for name, file in (("sample_clinics", "draws.nc"), ("sample_pooled", "pooled.nc")):
+        made = fahmc.Draws.load(demo_run[0] / file)
+        monkeypatch.setattr(demo, name, lambda *arguments, made=made: made)
     result = invoke("demo", "--output", tmp_path / "demo", "--rounds", 64, "--json", "--quiet")
     assert result.exit_code == 0 and result.stderr == ""
     values = json.loads(result.stdout)

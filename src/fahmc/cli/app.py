@@ -1,8 +1,9 @@
-"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo`, `runs`, `reproduce` and `bench`.
+"""The commands of ``fahmc``: this file parses and calls; what is done is in `demo`, `runs`, `federation` and so on.
 
 Exit codes: 0 success; 1 unexpected error; 2 wrong usage, settings or model; 3 data; 4 a run's folder or file of
-draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 130 interrupted (the draws so
-far are saved). See `fahmc.cli.exits`.
+draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 6 a site or the server of a
+federation is missing or refuses (the draws so far are saved); 130 interrupted (the draws so far are saved). See
+`fahmc.cli.exits`.
 
 Everything heavy is imported inside the commands, so that ``--help`` does not wait for it.
 """
@@ -63,9 +64,20 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same draws.")] = 0,
     rounds: Annotated[
-        int,
-        typer.Option(help="Rounds of the federated run; fewer are quicker, and too few to draw conclusions from."),
-    ] = 16_000,
+        int | None,
+        typer.Option(
+            help="Rounds of the federated run, 16,000, or 10,000 with --federated; fewer are quicker, and too few to "
+            "draw conclusions from.",
+            show_default=False,
+        ),
+    ] = None,
+    federated: Annotated[
+        bool,
+        typer.Option(
+            "--federated",
+            help="Run the clinics as four site processes and a server process on this machine, over mutual TLS.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,7 +85,7 @@ def demo(
     with _command("demo", as_json, quiet) as said:
         from fahmc.cli.demo import run_demo
 
-        run_demo(output, seed, rounds, said)
+        run_demo(output, seed, rounds, federated, said)
 
 
 @app.command(epilog=EPILOG)
@@ -82,6 +94,10 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the results, instead of the file's run.output.")
     ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(metavar="KIT", help="The analyst's kit: sample where the rows lie, at the sites of a federation."),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +105,7 @@ def sample(
     with _command("sample", as_json, quiet) as said:
         from fahmc.cli.runs import run_config
 
-        run_config(config, output, said)
+        run_config(config, output, federation, said)
 
 
 @app.command(epilog=EPILOG)
@@ -124,7 +140,10 @@ def report(
 
 @app.command(epilog=EPILOG)
 def bench(
-    workloads: Annotated[list[str] | None, typer.Argument(help="W1, W1t, W2 to W7; by default all.")] = None,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(help="W1, W1t, W2 to W7; by default all of these. Or federation: rounds between processes."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for results.json, table.md and ratios.png.")
     ] = Path("fahmc-bench"),
@@ -136,8 +155,11 @@ def bench(
 ) -> None:
     """Time fahmc against PyTorch, BlackJAX, NumPyro and bare matrix products, doing the same work turn by turn."""
     with _command("bench", as_json, quiet) as said:
-        from fahmc.cli.bench import run_bench
+        from fahmc.cli.bench import run_bench, run_federation_bench
 
+        if "federation" in (workloads or []):
+            run_federation_bench(workloads or [], output, is_quick=quick, output=said)
+            return
         defaults = (2, 0.02) if quick else (5, 1.0)
         run_bench(
             workloads or [],
@@ -169,6 +191,74 @@ def reproduce(
         from fahmc.cli.reproduce import run_reproduce
 
         run_reproduce(figures, output, scale, hidden, said)
+
+
+federation_app = typer.Typer(
+    help="A real federation: make the kits, start the server and the sites, see who is there.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(federation_app, name="federation")
+
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of a start-up kit.")]
+
+
+@federation_app.command(epilog=EPILOG)
+def init(
+    config: Annotated[Path, typer.Argument(help="TOML file of the study, with a section [federation].")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the kits, one folder each.")] = Path(
+        "kits"
+    ),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the start-up kits of a study: one for the server, one for the analyst, one for every site."""
+    with _command("federation init", as_json, quiet) as said:
+        from fahmc.cli.federation import make_study_kits
+
+        make_study_kits(config, output, said)
+
+
+@federation_app.command(epilog=EPILOG)
+def start(
+    kit: KitFolder,
+    data: Annotated[Path | None, typer.Option(help="The site's table, instead of the file in its rules.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="The site's rules, instead of site.toml in the kit: what may be computed here.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the server or a site until Ctrl-C or `fahmc federation stop`."""
+    with _command("federation start", as_json, quiet) as said:
+        from fahmc.cli.federation import run_participant
+
+        run_participant(kit, data, rules, said)
+
+
+@federation_app.command(epilog=EPILOG)
+def status(
+    kit: KitFolder,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to wait for all sites to be connected, with the analyst's kit.")
+    ] = 0.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say who is connected and what runs (the analyst's kit), or whether a server or site runs here (its own kit)."""
+    with _command("federation status", as_json, quiet) as said:
+        from fahmc.cli.federation import show_status
+
+        show_status(kit, wait, said)
+
+
+@federation_app.command(epilog=EPILOG)
+def stop(kit: KitFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Stop a server or site that runs on this machine."""
+    with _command("federation stop", as_json, quiet) as said:
+        from fahmc.cli.federation import stop_participant
+
+        stop_participant(kit, said)
 
 
 @contextmanager

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
+from fahmc.bench.federation import measure_federation
 from fahmc.bench.results import HEADINGS, Finding, Results, row
 from fahmc.bench.suite import choose, run_suite
 from fahmc.cli.output import Output
+from fahmc.errors import SettingsError
 from fahmc.report.quantities import in_time
 
 _COLOURS = {None: "", True: "green", False: "yellow"}
@@ -37,6 +39,30 @@ def run_bench(
         f"Done in {in_time(time.perf_counter() - began)}. Numbers, tables and figure: {escape(str(folder))}/",
     )
     output.result({"command": "bench", "status": "complete", "exit_code": 0, "files": files} | results.as_values())
+
+
+def run_federation_bench(names: Sequence[str], folder: Path, *, is_quick: bool, output: Output) -> None:
+    """Measure rounds between processes, write the files, and print the table."""
+    if len(names) > 1:
+        raise SettingsError("federation is measured by itself; leave the other workloads to a run of their own.")
+    began = time.perf_counter()
+    results = measure_federation(output.log, is_quick=is_quick)
+    files = results.write(folder)
+    printed = Table(
+        "message", "bare call", "round", "ratio (quartiles)", title="Rounds of 4 sites, mutual TLS, loopback"
+    )
+    for entry in results.times:
+        low, high = entry.ratio_range
+        ratio = f"{entry.ratio:.2f} ({low:.2f} to {high:.2f})"
+        printed.add_row(entry.size, f"{1e3 * entry.bare:.1f} ms", f"{1e3 * entry.round:.1f} ms", ratio)
+    memory = ", ".join(f"{size / 1e6:.0f} MB after {rounds:,}" for rounds, size in results.memory)
+    output.show(
+        printed,
+        f"Server's memory by rounds: {memory}.",
+        "A quick run shows that everything works; its numbers mean nothing." if is_quick else results.conclusion(),
+        f"Done in {in_time(time.perf_counter() - began)}. Numbers and tables: {escape(str(folder))}/",
+    )
+    output.result({"command": "bench", "status": "complete", "exit_code": 0, "files": files} | asdict(results))
 
 
 def tables(results: Results) -> list[Table]:

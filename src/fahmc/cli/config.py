@@ -6,6 +6,7 @@ class that they name, so the file takes exactly what the library takes. Every re
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from pathlib import Path
@@ -27,11 +28,13 @@ class Job(NamedTuple):
     """What a configuration asks for, ready for ``fahmc.sample(model, federation, sampler, **run_kwargs)``."""
 
     model: fahmc.Model
-    federation: fahmc.Federation
+    federation: Any
+    """A `Federation`, or `Sites` where the rows lie elsewhere."""
     sampler: Any
     run_kwargs: dict[str, Any]
     output: Path
     study: Study | None
+    """What was made of the rows; None for arrays that go as they are, and where the rows lie elsewhere."""
 
 
 def load_config(file: str | Path) -> Config:
@@ -71,13 +74,23 @@ def parse_config(text: str, path: Path) -> Config:
     return config
 
 
-def build(config: Config) -> Job:
-    """Read the data and make everything that ``fahmc.sample`` takes."""
-    federation, study = build_federation(config)
+def build(config: Config, kit: Path | None = None) -> Job:
+    """Make everything that ``fahmc.sample`` takes: read the data, or name what the sites of a federation shall take."""
+    if (kit is None) != (config.federation is None):
+        raise config._source.refusal(
+            ("federation",),
+            "the rows lie with the sites of [federation]; reach them with --federation and the analyst's kit."
+            if kit is None
+            else f"--federation is {kit}, but a section [federation] is missing; add the server and the sites.",
+        )
+    federation, study = (build_sites(config), None) if kit is not None else build_federation(config)
     model = build_model(config, study)
     if study is not None:
         _check_outcome(config._source, model, study)
     run_kwargs = config.run.model_dump(exclude={"output", "stop_when"}) | {"stop_when": _build_stop_rule(config)}
+    if kit is not None and config.federation is not None:
+        timeouts = config.federation.model_dump(include={"round_timeout", "patience", "setup_timeout"})
+        run_kwargs["engine"] = fahmc.engines.Flare(kit, **timeouts)
     output = config._source.path.parent / config.run.output
     return Job(model, federation, build_sampler(config), run_kwargs, output, study)
 
@@ -108,6 +121,15 @@ def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
     return federation, study
 
 
+def build_sites(config: Config) -> fahmc.Sites:
+    """Say what the sites of a real federation shall take from their tables."""
+    settings = config.data.model_dump(exclude={"file", "site_column", "clients"})
+    try:
+        return fahmc.Sites(**settings)
+    except DataError as error:
+        raise DataError(f"{config._source.place(('data',))}: {error}") from error
+
+
 def build_model(config: Config, study: Study | None = None) -> fahmc.Model:
     """Build the model of [model]; a ready-made one takes the features' names from the study."""
     source, settings = config._source, dict(config.model)
@@ -116,7 +138,7 @@ def build_model(config: Config, study: Study | None = None) -> fahmc.Model:
         if settings:
             message = f"model.object stands alone, but {', '.join(settings)} came with it. Set those in the code."
             raise source.refusal(("model", "object"), message)
-        return import_model(source, reference)
+        return dataclasses.replace(import_model(source, reference), recipe={"object": reference})
     if study is not None:
         if "feature_names" in parameters_of(MODELS[settings["name"]]):  # a name that `load_config` has tried
             settings.setdefault("feature_names", list(study.feature_names))

@@ -8,22 +8,31 @@ off by more than half of one (tests/engines/test_warning_signs.py).
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
 from fahmc.cli.folder import ResultFolder, Words
 from fahmc.cli.output import Output, in_count, in_r_hat, interval, parameter_rows, verdict_lines
 from fahmc.data.federation import Federation
+from fahmc.data.sites import Sites
 from fahmc.data.study import Study
-from fahmc.data.trial import load_opt_trial
+from fahmc.data.trial import clinic_tables, load_opt_trial
+from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
+from fahmc.engines.flare.engine import Flare
+from fahmc.engines.flare.loopback import Loopback
+from fahmc.engines.flare.rules import Rules
 from fahmc.errors import SettingsError
 from fahmc.models import logistic_regression
 from fahmc.report import Verdict, judge, parameter_table
@@ -41,11 +50,14 @@ _POOLED = HMC(step_size=0.075, num_leapfrog_steps=5, metropolis=True)
 _THIN = 4
 # How many federated rounds go to one pooled round, and to one round of warm-up.
 _ROUNDS_PER_POOLED_ROUND, _ROUNDS_PER_WARMUP_ROUND = 8, 16
+# In one process, and at sites, where a round takes a network's time.
+_NUM_ROUNDS = {False: 16_000, True: 10_000}
 
 
-def run_demo(folder: Path, seed: int, num_rounds: int, output: Output) -> None:
+def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool, output: Output) -> None:
     """Sample the trial twice, compare, and write the report."""
     began = time.perf_counter()
+    num_rounds = num_rounds if num_rounds is not None else _NUM_ROUNDS[is_federated]
     if num_rounds < (least := _NUM_CHAINS * _ROUNDS_PER_POOLED_ROUND):
         raise SettingsError(f"--rounds is {num_rounds}; at least {least} are needed for a comparison.")
     results = ResultFolder(folder)
@@ -54,8 +66,10 @@ def run_demo(folder: Path, seed: int, num_rounds: int, output: Output) -> None:
         raise SettingsError(f"{folder} holds a run of `fahmc sample`; choose another folder with --output.")
     study = load_opt_trial()
     with results.writing():
-        draws, pooled = sample_trial(study, results, seed, num_rounds, output)
-        results.write_words(describe_trial(study))
+        with clinics(study, is_federated, output) as (federation, engine):
+            draws = sample_clinics(study, federation, engine, results, seed, num_rounds, output)
+        pooled = sample_pooled(study, results, seed, num_rounds // _ROUNDS_PER_POOLED_ROUND, output)
+        results.write_words(describe_trial(study, is_federated))
         with output.working("Writing the report"):
             results.write_report(draws, pooled)
             table = parameter_table(draws, reference=pooled)
@@ -70,37 +84,67 @@ def run_demo(folder: Path, seed: int, num_rounds: int, output: Output) -> None:
     output.result(_as_values(draws, pooled, table, verdict, results) | {"seconds": time.perf_counter() - began})
 
 
-def sample_trial(
-    study: Study, results: ResultFolder, seed: int, num_rounds: int, output: Output
-) -> tuple[Draws, Draws]:
-    """Sample the trial by clinic, and pooled; what is interrupted is saved."""
-    federation = Federation.from_clients(study.clients)
-    model = logistic_regression(prior_scale=_PRIOR_SCALE, feature_names=study.feature_names)
-    plans = [
-        ("Four clinics, no row leaves its clinic (FA-HMC)", _FEDERATED, results.draws, num_rounds, _THIN),
-        ("All rows in one place (MHMC)", _POOLED, results.pooled, num_rounds // _ROUNDS_PER_POOLED_ROUND, 1),
-    ]
-    runs = []
-    # Two seeds: with one, both runs would draw the same momenta, and their difference would not be that of two runs.
-    for offset, (words, sampler, file, rounds, thin) in enumerate(plans):
-        output.log(f"{words}: {rounds:,} rounds, {_NUM_CHAINS} chains")
-        draws = sample(
-            model,
-            federation,
-            sampler,
-            rounds,
-            num_warmup_rounds=rounds // _ROUNDS_PER_WARMUP_ROUND,
-            num_chains=_NUM_CHAINS,
-            seed=seed + offset,
-            thin=thin,
-            dtype="float32",  # what the bytes are counted in, whatever JAX is set to
-            progress=output.progress,
-        )
-        draws.save(file)
-        if draws.settings["ended"] == "interrupted":
-            raise KeyboardInterrupt(f"the {draws.num_draws} draws a chain so far are in {file}")
-        runs.append(draws)
-    return runs[0], runs[1]
+@contextmanager
+def clinics(study: Study, is_federated: bool, output: Output) -> Iterator[tuple[Federation | Sites, Any]]:
+    """Have the clinics' rows in this process; or processes of their own that have them, and an engine to reach them."""
+    if not is_federated:
+        yield Federation.from_clients(study.clients), None
+        return
+    # A temporary folder, and a session that ends before the processes do, however this is left.
+    with tempfile.TemporaryDirectory(prefix="fahmc-demo-") as folder:
+        rules = {}
+        for clinic, table in clinic_tables().items():
+            file = Path(folder, clinic, "women.csv")
+            file.parent.mkdir()
+            pd.DataFrame(table.columns).to_csv(file, index=False)
+            rules[clinic] = Rules(file=str(file), columns="all")
+        output.log(f"Starting a server and {len(rules)} sites on this machine, with certificates made for them")
+        with Loopback(Path(folder, "kits"), rules, study="demo") as federation:
+            with Flare(federation.kits["analyst"].path) as engine:
+                yield Sites(outcome="outcome", outcome_positive="preterm", missing="drop"), engine
+
+
+def sample_clinics(
+    study: Study, federation: Federation | Sites, engine: Any, results: ResultFolder, seed: int, rounds: int,
+    output: Output,
+) -> Draws:  # fmt: skip
+    """Sample the trial by clinic."""
+    where = "at four sites, over mutual TLS" if engine is not None else "FA-HMC"
+    output.log(f"Four clinics, no row leaves its clinic ({where}): {rounds:,} rounds, {_NUM_CHAINS} chains")
+    settings = _settings(rounds, seed, output) | {"thin": _THIN, "engine": engine}
+    return _saved(sample(_model(study), federation, _FEDERATED, rounds, **settings), results.draws)
+
+
+def sample_pooled(study: Study, results: ResultFolder, seed: int, rounds: int, output: Output) -> Draws:
+    """Sample the trial as if all rows lay in one place."""
+    output.log(f"All rows in one place (MHMC): {rounds:,} rounds, {_NUM_CHAINS} chains")
+    # Another seed: with one, both runs would draw the same momenta, and their difference not be that of two runs.
+    settings = _settings(rounds, seed + 1, output)
+    return _saved(
+        sample(_model(study), Federation.from_clients(study.clients), _POOLED, rounds, **settings), results.pooled
+    )
+
+
+def _model(study: Study) -> Model:
+    return logistic_regression(prior_scale=_PRIOR_SCALE, feature_names=study.feature_names)
+
+
+def _settings(rounds: int, seed: int, output: Output) -> dict[str, Any]:
+    return {
+        "num_warmup_rounds": rounds // _ROUNDS_PER_WARMUP_ROUND,
+        "num_chains": _NUM_CHAINS,
+        "seed": seed,
+        "dtype": "float32",  # what the bytes are counted in, whatever JAX is set to
+        "progress": output.progress,
+    }
+
+
+def _saved(draws: Draws, file: Path) -> Draws:
+    """Keep the draws; those of a run that was interrupted too."""
+    draws.save(file)
+    if draws.settings["ended"] == "interrupted":
+        raise KeyboardInterrupt(f"the {draws.num_draws} draws a chain so far are in {file}")
+    return draws
 
 
 def effect_table(draws: Draws, pooled: Draws, table: Any, study: Study) -> Table:
@@ -124,8 +168,15 @@ def effect_table(draws: Draws, pooled: Draws, table: Any, study: Study) -> Table
     printed.add_row("R-hat", in_r_hat(row["r_hat"]), in_r_hat(row["reference_r_hat"]))
     printed.add_row("effective sample size", in_count(row["ess_bulk"]), in_count(row["reference_ess_bulk"]))
     printed.add_row("rows that leave a clinic", "0", f"{num_rows}")
-    printed.add_row("bytes that would leave the clinics", in_bytes(crossing[1]), in_bytes(_table_bytes(study)))
-    printed.add_row("bytes that would reach the clinics", in_bytes(crossing[0]), "0 B")
+    is_real = "sites" in draws.settings
+    left, reached = ("left", "reached") if is_real else ("would leave", "would reach")
+    printed.add_row(f"bytes that {left} the clinics", in_bytes(crossing[1]), in_bytes(_table_bytes(study)))
+    printed.add_row(f"bytes that {reached} the clinics", in_bytes(crossing[0]), "0 B")
+    if is_real:
+        rounds, seconds = draws.cost["rounds"], draws.cost["seconds"]
+        there, back = (in_bytes(size / rounds / len(study.clients)) for size in crossing)
+        printed.add_row("a round and clinic, there and back", f"{there}, {back}", "")
+        printed.add_row("seconds a round", f"{seconds / rounds:.3f}", "")
     printed.add_row("time", in_time(draws.cost["seconds"]), in_time(pooled.cost["seconds"]))
     return printed
 
@@ -163,7 +214,7 @@ def bias_sentence(table: Any) -> str:
     )
 
 
-def describe_trial(study: Study) -> Words:
+def describe_trial(study: Study, is_federated: bool) -> Words:
     """Say in the report what was sampled."""
     clinics = ", ".join(f"{name} {len(rows['y'])}" for name, rows in study.clients.items())
     return Words(
@@ -174,7 +225,9 @@ def describe_trial(study: Study) -> Words:
             "Coefficients are log odds ratios; age, pocket depth and bleeding are per standard deviation. Their prior "
             f"is N(0, {_PRIOR_SCALE}²).",
             "Federated: FA-HMC, one client per clinic. Pooled: HMC with Metropolis correction on all rows.",
-            "Both ran on one machine: bytes are those that would cross a network.",
+            "The clinics ran as processes of their own on one machine; bytes are those of their messages."
+            if is_federated
+            else "Both ran on one machine: bytes are those that would cross a network.",
         ),
         highlight=(TREATMENT,),
     )

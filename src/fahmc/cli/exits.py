@@ -9,6 +9,7 @@ code    meaning
 3       the data cannot be used (`DataError`)
 4       a run's folder or file cannot be used, read or written (`CheckpointError`, `OSError`: a full disk)
 5       a chain diverged (`DivergenceError`); the draws before it are saved
+6       a site or the server of a federation is missing or refuses (`FederationError`); the draws so far are saved
 130     interrupted by Ctrl-C; the draws so far are saved
 ======  ==============================================================================================
 """
@@ -23,7 +24,7 @@ import typer
 
 from fahmc import errors
 
-SUCCESS, UNEXPECTED, SETTINGS, DATA, CHECKPOINT, DIVERGENCE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+SUCCESS, UNEXPECTED, SETTINGS, DATA, CHECKPOINT, DIVERGENCE, FEDERATION, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
 _CODES: dict[type[BaseException], int] = {
     errors.SettingsError: SETTINGS,
@@ -31,6 +32,7 @@ _CODES: dict[type[BaseException], int] = {
     errors.DataError: DATA,
     errors.CheckpointError: CHECKPOINT,
     errors.DivergenceError: DIVERGENCE,
+    errors.FederationError: FEDERATION,
     BrokenPipeError: UNEXPECTED,  # whoever reads our output left; no file is to blame
     OSError: CHECKPOINT,
     KeyboardInterrupt: INTERRUPTED,
@@ -38,8 +40,8 @@ _CODES: dict[type[BaseException], int] = {
 
 EPILOG = (
     "Exit codes: 0 success; 1 unexpected error; 2 wrong usage, settings or model; 3 data; 4 a run's folder or file of "
-    "draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 130 interrupted (the "
-    "draws so far are saved)."
+    "draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 6 a site or the server "
+    "of a federation is missing or refuses (the draws so far are saved); 130 interrupted (the draws so far are saved)."
 )
 
 

@@ -75,7 +75,7 @@ class ResultFolder:
         """Whether `fahmc sample` made this folder."""
         return (self.path / "job.json").exists()
 
-    def claim(self, text: str, config: Config) -> None:
+    def claim(self, text: str, config: Config, kit: Path | None = None) -> None:
         """Take the folder for a configuration, unless it holds the run of another; more rounds extend a run."""
         if self.has_job():
             _check_same_run(self.path, self.load_config(), config)
@@ -85,6 +85,7 @@ class ResultFolder:
             )
         source = config._source.path.resolve()
         job = {"format": _FORMAT, "config_folder": str(source.parent), "config_name": source.name}
+        job |= {} if kit is None else {"kit": str(kit.resolve())}
         write_atomically(self.path / "config.toml", text.encode())
         write_atomically(self.path / "job.json", json.dumps(job, indent=1).encode())
 
@@ -92,13 +93,27 @@ class ResultFolder:
         """Read the configuration of the run; its relative paths start where it lay at first."""
         from fahmc.cli.config import parse_config
 
-        try:
+        with self._reading_run():
             text = (self.path / "config.toml").read_text(encoding="utf-8")
-            job = json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+            job = self._read_job()
             source = Path(job["config_folder"]) / job["config_name"]
+        return parse_config(text, source)
+
+    def kit(self) -> Path | None:
+        """Return the kit with which the sites of the run are reached, if it has any."""
+        with self._reading_run():
+            kit = self._read_job().get("kit")
+            return None if kit is None else Path(kit)
+
+    def _read_job(self) -> dict[str, Any]:
+        return json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+
+    @contextmanager
+    def _reading_run(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{self.path} cannot be read as a run of `fahmc sample` ({error}).") from error
-        return parse_config(text, source)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -176,5 +191,6 @@ def _check_same_run(path: Path, saved: Config, config: Config) -> None:
 
 def _settings(config: Config) -> dict[str, Any]:
     """Flatten the settings that may not change in a folder."""
-    dumped = config.model_dump(exclude={"run": {"num_rounds", "output", "stop_when"}})
-    return {f"{section}.{key}": value for section, table in dumped.items() for key, value in table.items()}
+    patience = {"round_timeout", "patience", "setup_timeout"}
+    dumped = config.model_dump(exclude={"run": {"num_rounds", "output", "stop_when"}, "federation": patience})
+    return {f"{section}.{key}": value for section, table in dumped.items() for key, value in (table or {}).items()}

@@ -150,7 +150,8 @@ def cost_line(draws: Draws) -> str:
     if not to_clients + to_server:
         return f"{line}."
     crossing = f"{in_bytes(to_clients)} from the server to clients, {in_bytes(to_server)} back"
-    return f"{line}; across a network these would be {crossing}."
+    is_real = "sites" in draws.settings
+    return f"{line}; {crossing}." if is_real else f"{line}; across a network these would be {crossing}."
 
 
 def _plain(value: Any) -> Any:

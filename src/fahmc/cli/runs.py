@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fahmc.cli.config import Job, build, parse_config, read_text
 from fahmc.cli.folder import ResultFolder, Words
 from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
+from fahmc.data.federation import Federation
 from fahmc.draws import Draws
-from fahmc.errors import CheckpointError, DivergenceError
+from fahmc.errors import CheckpointError, DivergenceError, FederationError
 from fahmc.report import judge, parameter_table
 from fahmc.sample import sample
 
 _FINISHED = ("complete", "stop_when")
 
 
-def run_config(file: Path, folder: Path | None, output: Output) -> None:
-    """Sample what a configuration file asks for, durably, and report on it."""
+def run_config(file: Path, folder: Path | None, kit: Path | None, output: Output) -> None:
+    """Sample what a configuration file asks for, durably, and report on it; ``kit`` reaches a real federation."""
     text = read_text(file)
     config = parse_config(text, file)
-    job = build(config)
+    job = build(config, kit)
     results = ResultFolder(folder or job.output)
     results.create()
     with results.writing(), results.locked():
-        results.claim(text, config)
+        results.claim(text, config, kit)
         results.write_words(_words(config._source.path.stem, job))
         draws = _sample_durably(job, results, output)
         _conclude("sample", draws, results, output)
@@ -40,7 +42,7 @@ def resume_run(folder: Path, output: Output) -> None:
             output.log(f"{results.path} is complete; there is nothing to resume.")
             output.result(_as_values("resume", finished, results))
             return
-        draws = finished or _sample_durably(build(config), results, output)
+        draws = finished or _sample_durably(build(config, results.kit()), results, output)
         _conclude("resume", draws, results, output)
 
 
@@ -74,15 +76,18 @@ def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
             checkpoint_dir=results.checkpoint,
             progress=output.progress,
         )
-    except DivergenceError as error:
+    except (DivergenceError, FederationError) as error:
+        hint = f" `fahmc resume {results.path}` goes on." if isinstance(error, FederationError) else ""
         if error.draws is None:
-            raise
+            raise type(error)(f"{error}{hint}") from error
         error.draws.save(results.draws)
-        raise DivergenceError(f"{error} As one file: {results.draws}.", error.draws) from error
+        raise type(error)(f"{error} As one file: {results.draws}.{hint}", error.draws) from error
     except KeyboardInterrupt as error:
         reason = f"{error}; " if str(error) else ""
         raise KeyboardInterrupt(f"{reason}`fahmc resume {results.path}` goes on from the last checkpoint") from error
     draws.save(results.draws)
+    if "sites" in draws.settings:  # only the sites could tell how many rows they have
+        results.write_words(_words_of_sites(results.read_words().title, draws))
     if draws.settings["ended"] == "interrupted":
         raise KeyboardInterrupt(
             f"the {draws.num_draws} draws a chain so far are in {results.draws}; `fahmc resume {results.path}` goes on"
@@ -126,18 +131,31 @@ def _as_values(command: str, draws: Draws, results: ResultFolder, table: Any = N
 
 def _words(name: str, job: Job) -> Words:
     """Say under the report's verdict whose rows were sampled."""
-    rows = zip(job.federation.names, job.federation.sizes, strict=True)
-    notes = [f"Rows by client: {', '.join(f'{client} {int(size):,}' for client, size in rows)}."]
-    if job.study is not None and sum(job.study.dropped.values()):
-        dropped = ", ".join(f"{client} {count}" for client, count in job.study.dropped.items() if count)
-        notes.append(f"Rows left out because a value was missing: {dropped}.")
-    if job.study is not None and job.study.standardization:
-        notes.append(
-            "Standardised features, whose coefficients are per standard deviation: "
-            + ", ".join(f"{name} (sd {scale.sd:.4g})" for name, scale in job.study.standardization.items())
-            + "."
-        )
-    return Words(title=name, notes=notes)
+    if not isinstance(job.federation, Federation):
+        return Words(title=name)
+    sizes = dict(zip(job.federation.names, map(int, job.federation.sizes), strict=True))
+    if job.study is None:
+        return Words(title=name, notes=_notes(sizes, {}, {}))
+    spreads = {feature: scale.sd for feature, scale in job.study.standardization.items()}
+    return Words(title=name, notes=_notes(sizes, job.study.dropped, spreads))
+
+
+def _words_of_sites(title: str, draws: Draws) -> Words:
+    """Say the same of a real federation, as its sites reported it."""
+    about = draws.settings["sites"]
+    spreads = {feature: sd for feature, (_, sd) in about.get("standardization", {}).items()}
+    return Words(title=title, notes=_notes(draws.settings["clients"], about.get("dropped", {}), spreads))
+
+
+def _notes(sizes: Mapping[str, int], dropped: Mapping[str, int], spreads: Mapping[str, float]) -> list[str]:
+    notes = [f"Rows by client: {', '.join(f'{client} {size:,}' for client, size in sizes.items())}."]
+    if sum(dropped.values()):
+        counts = ", ".join(f"{client} {count}" for client, count in dropped.items() if count)
+        notes.append(f"Rows left out because a value was missing: {counts}.")
+    if spreads:
+        features = ", ".join(f"{name} (sd {sd:.4g})" for name, sd in spreads.items())
+        notes.append(f"Standardised features, whose coefficients are per standard deviation: {features}.")
+    return notes
 
 
 def _find_run(folder: Path) -> ResultFolder:

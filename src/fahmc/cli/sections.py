@@ -30,14 +30,31 @@ class DataSection(_Section):
     standardize: bool = True
     weights: dict[str, float] | None = None
 
+    @property
+    def names_rows(self) -> bool:
+        """Whether it says where rows lie."""
+        return self.file is not None or self.clients is not None
+
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.file is None) == (self.clients is None) or (self.file is None) != (self.site_column is None):
+        has_both = self.file is not None and self.clients is not None
+        if has_both or (self.file is None) != (self.site_column is None):
             raise ValueError("give either file and site_column, or a table [data.clients] with name = path; not both")
         encoding = self.model_fields_set & {"outcome_positive", "features", "categorical", "missing", "standardize"}
         if self.outcome is None and encoding:
             raise ValueError(f"{', '.join(sorted(encoding))} without outcome: name the outcome column as well")
         return self
+
+
+class FederationSection(_Section):
+    """[federation]: who takes part in a real federation, and how long they are waited for."""
+
+    server: str
+    sites: list[str]
+    analyst: str = "analyst@fahmc.local"
+    round_timeout: float = Field(60.0, gt=0)
+    patience: float = Field(600.0, gt=0)
+    setup_timeout: float = Field(300.0, gt=0)
 
 
 class StopSection(_Section):
@@ -70,7 +87,24 @@ class Config(_Section):
     data: DataSection
     sampler: dict[str, Any]
     run: RunSection
+    federation: FederationSection | None = None
     _source: Source = PrivateAttr()
+
+    @pydantic.model_validator(mode="after")
+    def _rows_somewhere(self) -> Self:
+        if self.federation is None and not self.data.names_rows:
+            raise ValueError(
+                "nothing says where the rows lie: give [data] file and site_column, or a table [data.clients] with "
+                "name = path; or, if they lie with the sites of a real federation, a section [federation]"
+            )
+        if self.federation is not None and self.data.names_rows:
+            raise ValueError(
+                "the rows lie with the sites of [federation], so [data] cannot name files; each site names its own"
+            )
+        return self
+
+
+_SECTIONS = {"data": DataSection, "run": RunSection, "stop_when": StopSection, "federation": FederationSection}
 
 
 def sentence(source: Source, entry: Any) -> str:
@@ -80,13 +114,15 @@ def sentence(source: Source, entry: Any) -> str:
     message = re.sub("a valid dictionary.*", "a table", message)
     section: Any = Config
     for part in where[:-1]:
-        section = {"data": DataSection, "run": RunSection, "stop_when": StopSection}.get(part, section)
+        section = _SECTIONS.get(part, section)
     known = list(section.model_fields)
     if entry["type"] == "extra_forbidden":
         return f"{source.place(where)}: {unknown_key('.'.join(where), where[-1], known)}"
     if entry["type"] == "missing":
         name = f"[{name}]" if len(where) == 1 else name
         return f"{source.place(where)}: {name} is missing; it has no default. Add it."
+    if not where:
+        return f"{source.path.name}: {message}."
     if isinstance(entry["input"], dict):
         return f"{source.place(where)}: [{name}]: {message}."
     return f"{source.place(where)}: {name} = {entry['input']!r}: {message[0].lower()}{message[1:]}."

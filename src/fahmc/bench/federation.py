@@ -1,0 +1,154 @@
+"""What a round between processes costs: a provisioned federation of four sites on loopback, over mutual TLS.
+
+A round of fahmc is timed next to a bare call through FLARE's Collab API that carries as many bytes there and back and
+does nothing with them, turn by turn in the same job. Then a run of many rounds, with the server's memory after each
+part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fahmc.bench import messages
+from fahmc.data.sites import Sites
+from fahmc.density.potential import Model
+from fahmc.dynamics.fa_hmc import FALD
+from fahmc.engines.flare.engine import Flare, FlareRun
+from fahmc.engines.flare.loopback import Loopback
+from fahmc.engines.flare.rules import Rules
+from fahmc.runs.machine import machine_facts
+from fahmc.runs.pacing import Pacing
+from fahmc.runs.plan import make_plan, make_task
+
+NUM_SITES = 4
+_MODELS = {"8 KB": "small", "1 MB": "medium", "10 MB": "large"}
+_ROUNDS = {"8 KB": 300, "1 MB": 100, "10 MB": 30}
+_MEMORY_PARTS, _PART_ROUNDS = 10, 500
+# What was aimed at: the ratio of a round of 8 KB to a bare one, and the growth of the server's memory after its first
+# fifth of the rounds.
+RATIO_AIM, GROWTH_AIM = 1.3, 0.1
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """Seconds of rounds and of bare calls, by turns."""
+
+    size: str
+    num_rounds: int
+    bare: float
+    """Median."""
+    round: float
+    """Median."""
+    ratio: float
+    """Median over pairs of neighbours."""
+    ratio_range: tuple[float, float]
+    """Its quartiles."""
+
+
+@dataclass(frozen=True)
+class FederationResults:
+    """Everything that was measured."""
+
+    times: list[RoundTimes]
+    memory: list[tuple[int, int]]
+    """(rounds done, bytes that the server's worker holds)"""
+    machine: dict[str, Any]
+
+    @property
+    def growth(self) -> float:
+        """Growth of the server's memory from the first fifth of the rounds to the last."""
+        early = self.memory[max(0, len(self.memory) // 5 - 1)][1]
+        return self.memory[-1][1] / early - 1
+
+    def as_markdown(self) -> str:
+        """Write the tables."""
+        lines = ["| message | bare call | round of fahmc | ratio (quartiles) |", "|---|---|---|---|"]
+        for row in self.times:
+            low, high = row.ratio_range
+            lines.append(
+                f"| {row.size} | {1e3 * row.bare:.1f} ms | {1e3 * row.round:.1f} ms | {row.ratio:.2f} "
+                f"({low:.2f} to {high:.2f}) |"
+            )
+        lines += ["", "| rounds | server's memory |", "|---|---|"]
+        lines += [f"| {rounds:,} | {size / 1e6:.0f} MB |" for rounds, size in self.memory]
+        return "\n".join(lines) + "\n"
+
+    def conclusion(self) -> str:
+        """Hold the numbers against the aims."""
+        ratio = self.times[0].ratio
+        return (
+            f"A round of 8 KB takes {ratio:.2f} times a bare one (aim: at most {RATIO_AIM}; "
+            f"{'met' if ratio <= RATIO_AIM else 'MISSED'}). The server's memory grows by {100 * self.growth:.1f} % "
+            f"after its first fifth of {self.memory[-1][0]:,} rounds (aim: at most {100 * GROWTH_AIM:.0f} %; "
+            f"{'met' if self.growth <= GROWTH_AIM else 'MISSED'})."
+        )
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Write results.json and table.md."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {name: folder / name for name in ("results.json", "table.md")}
+        files["results.json"].write_text(json.dumps(asdict(self), indent=1))
+        files["table.md"].write_text(f"{self.as_markdown()}\n{self.conclusion()}\n")
+        return {name: str(path) for name, path in files.items()}
+
+
+def measure_federation(log: Callable[[str], None], *, is_quick: bool = False) -> FederationResults:
+    """Start a federation, time its rounds, and stop it."""
+    shrink = 20 if is_quick else 1
+    with tempfile.TemporaryDirectory(prefix="fahmc-bench-") as name:
+        folder = Path(name)
+        np.savez(folder / "rows.npz", y=np.zeros(20, np.float32))
+        own_models = [f"{messages.__name__}:{attribute}" for attribute in _MODELS.values()]
+        rules = Rules(file=str(folder / "rows.npz"), columns="all", own_models=own_models)
+        log(f"Starting a server and {NUM_SITES} sites")
+        with (
+            Loopback(folder / "kits", {f"site{number}": rules for number in range(NUM_SITES)}, study="bench") as sites,
+            Flare(sites.kits["analyst"].path) as engine,
+        ):
+            # First, as large messages leave a process larger.
+            memory = _watch_memory(engine, _MEMORY_PARTS, max(5, _PART_ROUNDS // shrink), log)
+            times = []
+            for size, attribute in _MODELS.items():
+                num_rounds = max(2, _ROUNDS[size] // shrink)
+                log(f"{size}: {num_rounds} rounds and as many bare calls, by turns")
+                run, state = _start(engine, f"{messages.__name__}:{attribute}", num_rounds)
+                times.append(_round_times(size, run.time_rounds(state, num_rounds)))
+    return FederationResults(times, memory, machine_facts())
+
+
+def _start(engine: Flare, reference: str, num_rounds: int) -> tuple[FlareRun, Any]:
+    """Make the sites ready for a run of one chain; return it and its first state."""
+    model, federation = engine.open(Model.named(reference), Sites(), FALD(0.01))
+    dtype = np.dtype(np.float32)
+    plan = make_plan(
+        model, federation, FALD(0.01), seed=0, private_seed=None, num_chains=1, init=None, dtype=dtype, row_space=False
+    )
+    task = make_task(plan, Pacing(0, num_rounds, num_rounds, None, None))
+    return engine.start(task), jax.device_get(plan.start)
+
+
+def _round_times(size: str, seconds: dict[str, list[float]]) -> RoundTimes:
+    # The first calls of a size find cold caches and connections.
+    bare, rounds = (np.array(seconds[kind][len(seconds[kind]) // 10 :]) for kind in ("bare", "round"))
+    low, middle, high = np.quantile(rounds / bare, [0.25, 0.5, 0.75])
+    return RoundTimes(
+        size, len(bare), float(np.median(bare)), float(np.median(rounds)), float(middle), (float(low), float(high))
+    )
+
+
+def _watch_memory(engine: Flare, num_parts: int, part_rounds: int, log: Callable[[str], None]) -> list[tuple[int, int]]:
+    log(f"Memory over {num_parts * part_rounds:,} rounds of 8 KB")
+    run, state = _start(engine, f"{messages.__name__}:{_MODELS['8 KB']}", num_parts * part_rounds)
+    memory = []
+    for part in range(num_parts):
+        state = run.run(state, part * part_rounds, part_rounds).state
+        memory.append(((part + 1) * part_rounds, run.server_memory()))
+    return memory
