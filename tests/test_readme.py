@@ -35,12 +35,17 @@ def test_first_screen_is_short():
 
 def test_documented_configuration_is_accepted(tmp_path):
     text = (ROOT / "docs" / "command-line.md").read_text()
-    (configuration,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    configuration, federation = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "trial.csv").write_bytes(opt_csv_path().read_bytes())
     (tmp_path / "study.toml").write_text(configuration)
     job = build(load_config(tmp_path / "study.toml"))
     assert job.federation.num_clients == 4 and job.federation.num_rows == 814
     assert job.run_kwargs["num_rounds"] == 2000
+    without_files = re.sub("(?m)^(file|site_column) = .*", "", configuration)
+    (tmp_path / "federated.toml").write_text(without_files + federation)
+    job = build(load_config(tmp_path / "federated.toml"), kit=tmp_path)
+    assert job.federation.outcome == "Preg.ended...37.wk"
+    assert job.run_kwargs["engine"].patience == 600.0
 
 
 def test_stated_bias_of_the_first_example():
