@@ -1,3 +1,4 @@
+import logging
 import os
 import shutil
 import tempfile
@@ -81,3 +82,13 @@ def logistic_study() -> fahmc.Federation:
         chance = 1 / (1 + np.exp(-x @ np.array([1.0, -0.8, 0.4])))
         clients[name] = {"x": x, "y": (generator.random(size) < chance).astype(float)}
     return fahmc.Federation.from_clients(clients)
+
+
+@pytest.fixture(autouse=True)
+def _library_logging():
+    """Commands attach a handler to the library's logger; in one process it would outlive them."""
+    logger = logging.getLogger("fahmc")
+    handlers, level = logger.handlers, logger.level
+    yield
+    logger.handlers, logger.level = handlers, level
+    logging.disable(logging.NOTSET)

@@ -42,7 +42,13 @@ def without_data(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", FIGURES)
+# One figure of every file that makes figures; the others run the same code on other data or sweeps (`make test-long`).
+QUICK = ("1a", "1c", "2", "7")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FIGURES]
+)
 def test_smoke(name, out, without_data):
     outcome, _ = reproduce(FIGURES[name], out, "smoke")
     folder = out / name

@@ -66,6 +66,7 @@ def test_killed_workers_site_and_server_change_no_bit(real, undisturbed, tmp_pat
     assert_same_bits(again, undisturbed)
 
 
+@pytest.mark.long
 def test_a_site_that_hangs_is_left_and_a_late_one_awaited(real, undisturbed, tmp_path):
     kit, stopped = real.kits["east"], []
 

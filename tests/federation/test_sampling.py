@@ -30,7 +30,7 @@ SAMPLERS = {
     "DebiasedFAHMC, T in leapfrog steps": DebiasedFAHMC(
         fahmc.schedules.Stages(0.05, 4), num_leapfrog_steps=3, num_local_steps=2, sync_unit="leapfrog"
     ),
-    "private momentum and minibatches": FAHMC(0.03, momentum_correlation=0.4, gradient=fahmc.Minibatch(10)),
+    "private momentum": FAHMC(0.03, num_leapfrog_steps=2, momentum_correlation=0.4),
 }
 
 
