@@ -89,6 +89,7 @@ def test_ratios_are_taken_within_a_repeat():
     ],
     ids=["logistic", "noisy", "softmax", "network", "unequal clients"],
 )
+@pytest.mark.long
 def test_fahmc_agrees_with_numpy(case):
     assert check("fahmc", Ours, case) < 1e-3
 

@@ -1,6 +1,7 @@
 """Sites that work as in a real federation, without its network: their draws are those of one process."""
 
 import json
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -250,6 +251,7 @@ def test_what_was_not_named_is_not_sent_though_the_server_asks_for_it(tables):
 def test_what_is_wrong_with_a_file_stays_at_the_site(tmp_path, caplog):
     (tmp_path / "north.csv").write_text("secret;columns\n1;2\n")
     work = Work("north", Rules(file=str(tmp_path / "north.csv"), columns="all"), bytes(32))
+    caplog.set_level(logging.WARNING, logger="fahmc")
     with pytest.raises(DataError, match=r"^this site's file cannot be read; its log says why\.$") as refusal:
         work.list_columns(json.dumps(ASKED))
     assert refusal.value.__suppress_context__ and "secret;columns" in caplog.text

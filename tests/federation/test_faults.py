@@ -83,6 +83,7 @@ def test_a_site_that_hangs_is_left_and_a_late_one_awaited(real, undisturbed, tmp
     assert not any(psutil.pid_exists(pid) for pid in stopped), "the worker that hung is left behind"
 
 
+@pytest.mark.long
 def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, undisturbed, tmp_path):
     def leave():
         real.participants["north"].stop()
