@@ -42,8 +42,8 @@ def without_data(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-# One figure of every file that makes figures; the others run the same code on other data or sweeps (`make test-long`).
-QUICK = ("1a", "1c", "2", "7")
+# The others run much the same code on other data or sweeps: `make test-long`.
+QUICK = ("1c", "2", "7")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_smoke(name, out, without_data):
     assert f"[{name}: " in (out / "index.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_small_steps_hurt_langevin_more(out, without_data):
     """K = 104 steps of 0.01 cross the posterior; 104 refreshed ones make a random walk a tenth as long."""
     table = reproduce(FIGURES["1a"], out, "smoke")[0].table
