@@ -2,7 +2,6 @@
 
 import json
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,8 +14,7 @@ from fahmc import FAHMC, DebiasedFAHMC, tree
 from fahmc.data.sites import RemoteFederation
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
-from fahmc.engines import Flare
-from fahmc.engines.flare.engine import FlareRun
+from fahmc.engines.flare.engine import write_order
 from fahmc.engines.flare.rounds import Rounds, ask_all, survey
 from fahmc.engines.flare.rules import Rules
 from fahmc.engines.flare.wire import merge_fn, reply_layout, state_layout
@@ -115,8 +113,7 @@ class Sites:
 
 def written_order(plan: Plan) -> str:
     """Say to the sites what to run, in the engine's own words."""
-    session: Any = SimpleNamespace(number=0)
-    return FlareRun(Flare("no kit is needed"), session, make_task(plan, Pacing(0, NUM_ROUNDS, 1, None, None)))._order
+    return write_order(make_task(plan, Pacing(0, NUM_ROUNDS, 1, None, None)))
 
 
 def assert_drawn_here(run: tuple[np.ndarray, np.ndarray], sampler: FAHMC, federation: fahmc.Federation, **options: Any):

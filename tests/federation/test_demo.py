@@ -1,9 +1,9 @@
 """`fahmc demo --federated`, stopped by Ctrl-C: nothing may be left running."""
 
+import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import psutil
@@ -15,17 +15,27 @@ pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("federation")]
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path):
     fahmc = str(Path(sys.executable).parent / "fahmc")
     command = [fahmc, "demo", "--federated", "--rounds", "100000", "--output", str(tmp_path / "demo")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    # A temporary folder of its own: what other runs on this machine leave in the common one says nothing of this one.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    settings = {
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "cwd": tmp_path,
+        "env": os.environ | {"TMPDIR": str(temporary)},
+    }
+    with subprocess.Popen(command, **settings) as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
         said = next(line for line in lines if line.startswith("Four clinics"))
         assert "over mutual TLS" in said
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 5, "a server and four sites"
+        assert list(temporary.glob("fahmc-demo-*/kits")), "the kits are elsewhere, so that the last line proves nothing"
         # While the sites connect and the job starts. The second is for those who cannot wait.
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         rest = "".join(lines)
         assert process.wait(timeout=120) == 130, rest
     assert not psutil.wait_procs(family, timeout=30)[1]
-    assert not list(Path(tempfile.gettempdir()).glob("fahmc-demo-*/kits")), "the kits, with their keys, are left"
+    assert not list(temporary.glob("fahmc-demo-*")), "the kits, with their keys, are left"
