@@ -44,6 +44,11 @@ class Task(NamedTuple):
     """The largest number of draws that one block keeps; it sizes the buffers."""
 
     @property
+    def num_chains(self) -> int:
+        """Chains that run side by side."""
+        return self.chain_keys.shared.size
+
+    @property
     def dimension(self) -> int:
         """Length of a flattened position."""
         return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self.template))

@@ -4,7 +4,7 @@
     processes.py   a participant's processes: started, watched, stopped
     rules.py       what a site lets others compute: its own file
     work.py        what a site does: describe its table, make ready, run its part of a round
-    site_process.py  FLARE's process at a site, with the doors shut that are not used
+    site_process.py  FLARE's process at a site, with the doors shut that fahmc does not use
     site.py        `work` as methods that the server may call
     wire.py        what crosses the network in a round
     rounds.py      what the server does: ask all sites, check, average
@@ -12,10 +12,11 @@
     server.py      `rounds` as a job that serves one analyst
     job.py         the job: names of `site` and `server`, and nothing else
     connection.py  the analyst's line to the server
+    session.py     a job that is kept alive: waits, submits, and submits anew
     loopback.py    a whole federation on one machine
-    engine.py      `Flare`: keeps a run going whatever happens to sites and server
+    engine.py      `Flare`: the rounds of a run, fetched from that job
 
-Only `site`, `server`, `kits` and `connection` import nvflare, so that fahmc works without it.
+Only `site`, `site_process` and `server`, and functions of `kits` and `connection`, import nvflare: fahmc works without.
 """
 
 from fahmc.engines.flare.engine import Flare

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fahmc.engines.flare.job import COMMAND, write_job
-from fahmc.engines.flare.kits import Kit
+from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.errors import FederationError, SettingsError
 
 # How long a command may wait at the server for an answer; then it is sent again. Ctrl-C is noticed in between.
 _LONG_POLL = 2.0
 _COMMAND_TIMEOUT = 12.0
 _LOGIN_TIMEOUT = 10.0
-
-
 # What FLARE's errors mean to an analyst.
 _MEANINGS = {
     "NoConnection": "the server does not answer",
@@ -42,6 +40,7 @@ class Connection:
     def __init__(self, kit: Kit):
         if kit.role != "analyst":
             raise SettingsError(f"{kit.path} is the kit of {kit.name!r}; sampling takes the analyst's kit.")
+        require_flare()
         self._kit = kit
         self._session: Any = None
 
@@ -114,10 +113,8 @@ class Connection:
 def _new_session(kit: Kit) -> Any:
     # gRPC's core prints every failed attempt to connect; it reads this when it is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-    except ImportError as error:
-        raise SettingsError('A real federation needs NVIDIA FLARE; run: pip install "fahmc[flare]"') from error
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
     for name in ("nvflare", "Cell", "CoreCell", "ConnectorManager", "Session", "AdminAPI"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with _silent():

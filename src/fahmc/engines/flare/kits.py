@@ -9,6 +9,7 @@ A kit holds its owner's certificate and key, signed by an authority made for thi
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -58,6 +59,12 @@ class Kit(NamedTuple):
         return self.path / "local"
 
 
+def require_flare() -> None:
+    """Refuse to go on without the packages of the extra ``flare``."""
+    if importlib.util.find_spec("nvflare") is None:
+        raise SettingsError('A real federation needs NVIDIA FLARE on this machine; run: pip install "fahmc[flare]"')
+
+
 def make_kits(
     folder: Path, *, study: str, server: str, sites: Sequence[str], analyst: str, columns: Sequence[str] | None = None
 ) -> dict[str, Kit]:
@@ -102,15 +109,14 @@ def _checked_names(study: str, server: str, sites: Sequence[str], analyst: str) 
 
 def _provision(folder: Path, study: str, host: str, port: int, sites: Sequence[str], analyst: str) -> Path:
     """Let FLARE make an authority, certificates and the kits' files; return the folder with the kits."""
-    try:
-        from nvflare.lighter.constants import CtxKey
-        from nvflare.lighter.entity import Project
-        from nvflare.lighter.impl.cert import CertBuilder
-        from nvflare.lighter.impl.static_file import StaticFileBuilder
-        from nvflare.lighter.impl.workspace import WorkspaceBuilder
-        from nvflare.lighter.provisioner import Provisioner
-    except ImportError as error:
-        raise SettingsError('Kits are made by NVIDIA FLARE; run: pip install "fahmc[flare]"') from error
+    require_flare()
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.entity import Project
+    from nvflare.lighter.impl.cert import CertBuilder
+    from nvflare.lighter.impl.static_file import StaticFileBuilder
+    from nvflare.lighter.impl.workspace import WorkspaceBuilder
+    from nvflare.lighter.provisioner import Provisioner
+
     # Without a host name in it, an organisation's name is only a label in certificates.
     organisation = "study"
     project = Project(name=study, description=f"fahmc study {study}")
@@ -202,7 +208,7 @@ def _authorization() -> dict[str, Any]:
 def _communication() -> dict[str, Any]:
     """Let a message that has arrived be forgotten soon: FLARE holds it, and a thread, in case it is asked for again.
 
-    With its usual half minute, the server's memory grows by some hundred megabytes in a run of short rounds.
+    With its usual minute, the faster the rounds, the larger the server gets.
     """
     return {"allow_adhoc_conns": False, "streaming_retry_timeout": 5.0, "streaming_retry_wait": 1.0}
 

@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from fahmc.engines.flare.kits import Kit, clear_workplace
+from fahmc.engines.flare.kits import Kit, clear_workplace, require_flare
 from fahmc.engines.flare.rules import Rules, write_settled_rules
 from fahmc.errors import FederationError, SettingsError
 
@@ -37,6 +37,7 @@ class Participant:
             raise SettingsError(f"{kit.path} is the analyst's kit; start the server's and the sites' kits.")
         if " " in f"{kit.path}{sys.executable}":
             raise SettingsError(f"{kit.path} or {sys.executable} has a space in its path; FLARE cannot start there.")
+        require_flare()
         self.kit, self._rules = kit, rules
         self._process: subprocess.Popen | None = None
         self._is_stopping = threading.Event()
@@ -130,6 +131,7 @@ def running_pid(kit: Kit) -> int | None:
         pid, started_at = (kit.path / _PID_FILE).read_text().split()
     except (OSError, ValueError):
         return None
+    require_flare()
     # Numbers of processes are used again, so the time counts too.
     return int(pid) if _started_at(int(pid)) == started_at else None
 
@@ -145,6 +147,7 @@ def _started_at(pid: int) -> str | None:
 
 def stop_elsewhere(kit: Kit) -> bool:
     """Stop a participant that another process looks after; whether there was one."""
+    require_flare()
     import psutil
 
     pid = running_pid(kit)

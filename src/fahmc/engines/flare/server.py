@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from nvflare.collab import collab
@@ -19,7 +19,7 @@ from nvflare.collab import collab
 from fahmc.engines.flare.desk import Buffer, Desk, Finished
 from fahmc.engines.flare.job import COMMAND
 from fahmc.engines.flare.rounds import NotFinite, Rounds, SiteLost, ask_all, survey
-from fahmc.engines.flare.wire import from_text, merge_fn, reply_layout, state_layout, to_text
+from fahmc.engines.flare.wire import Layout, from_text, merge_fn, reply_layout, state_layout, to_text
 from fahmc.engines.recipes import build_sampler
 from fahmc.errors import FahmcError
 
@@ -38,12 +38,19 @@ def _first_line(error: Any) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
+class _Prepared(NamedTuple):
+    """A run that the sites are ready for."""
+
+    rounds: Rounds
+    states: Layout
+
+
 class Server:
     """The server's worker in one job."""
 
     def __init__(self):
         self._desk = Desk()
-        self._prepared: dict[str, Any] | None = None
+        self._prepared: _Prepared | None = None
         self._buffer: Buffer | None = None
         self._is_closing = False
 
@@ -81,7 +88,7 @@ class Server:
                 answer = self._desk.answer(request["begun"])  # there is one if the run could not begin
                 return {"pending": True} if answer is None else {"num_rounds": 0, "end": answer.get("end")}
             finished = buffer.take(request["first_round"], request["num_rounds"], seconds)
-            return {"pending": True} if finished is None else _as_json(finished, request, prepared)
+            return {"pending": True} if finished is None else _as_json(finished, request, prepared.states)
         answer = self._desk.ask(request["id"], request, seconds)
         return {"pending": True} if answer is None else answer
 
@@ -114,15 +121,14 @@ class Server:
             merge=merge_fn(sampler),
             seconds=request["round_timeout"],
         )
-        self._prepared = {"run": order["run"], "rounds": rounds, "states": states}
+        self._prepared = _Prepared(rounds, states)
         return {}
 
     def _begin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run rounds until the end, a fault, or a command to stop; they are fetched meanwhile."""
         assert self._prepared is not None
-        states = self._prepared["states"]
-        fields = {name: from_text(text) for name, text in request["state"].items()}
-        state = states.unpack(fields, "the analyst")
+        rounds, states = self._prepared
+        state = _read_state(states, request)
         per_round = states.num_bytes * len(states.fields)
         buffer = self._buffer = Buffer(request["id"], request["first_round"], per_round)
 
@@ -136,7 +142,7 @@ class Server:
                     end = {"kind": "stopped"}
                     break
                 if buffer.wait_for_room(seconds=1.0):
-                    outcome = self._prepared["rounds"].advance(state, buffer.next_round)
+                    outcome = rounds.advance(state, buffer.next_round)
                     buffer.put(outcome)
                     state = outcome.state
         except Exception as error:
@@ -147,8 +153,8 @@ class Server:
     def _time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time rounds of the run next to bare calls that carry as many bytes and do nothing, turn by turn."""
         assert self._prepared is not None
-        states, rounds = self._prepared["states"], self._prepared["rounds"]
-        state = states.unpack({name: from_text(text) for name, text in request["state"].items()}, "the analyst")
+        rounds, states = self._prepared
+        state = _read_state(states, request)
         content = os.urandom(states.num_bytes * len(states.fields))
         seconds: dict[str, list[float]] = {"bare": [], "round": []}
         for round_index in range(request["num_rounds"]):
@@ -159,6 +165,10 @@ class Server:
             seconds["bare"].append(between - began)
             seconds["round"].append(time.perf_counter() - between)
         return {"seconds": seconds}
+
+
+def _read_state(states: Layout, request: dict[str, Any]) -> Any:
+    return states.unpack({name: from_text(text) for name, text in request["state"].items()}, "the analyst")
 
 
 def _end(error: Exception, round_index: int | None = None) -> dict[str, Any]:
@@ -173,7 +183,7 @@ def _end(error: Exception, round_index: int | None = None) -> dict[str, Any]:
     return {"kind": "lost", "site": None, "message": f"The server failed with {type(error).__name__}: {error}."}
 
 
-def _as_json(finished: Finished, request: dict[str, Any], prepared: dict[str, Any]) -> dict[str, Any]:
+def _as_json(finished: Finished, request: dict[str, Any], states: Layout) -> dict[str, Any]:
     """Write finished rounds for the analyst: draws only where one is due, and what the next round starts from."""
     if not finished.outcomes:
         return {"num_rounds": 0, "end": finished.end}
@@ -183,10 +193,9 @@ def _as_json(finished: Finished, request: dict[str, Any], prepared: dict[str, An
         outcome for outcome, count in zip(finished.outcomes, sampled, strict=True) if count > 0 and count % thin == 0
     ]
     counted = [outcome.drift_squares for outcome, count in zip(finished.outcomes, sampled, strict=True) if count > 0]
-    dtype = prepared["states"].dtype
 
     def text(arrays: Sequence[np.ndarray]) -> str:
-        return to_text(b"".join(np.asarray(array, dtype.newbyteorder("<")).tobytes() for array in arrays))
+        return to_text(b"".join(np.asarray(array, states.dtype.newbyteorder("<")).tobytes() for array in arrays))
 
     last = finished.outcomes[-1]
     return {
@@ -196,7 +205,7 @@ def _as_json(finished: Finished, request: dict[str, Any], prepared: dict[str, An
         "drift": text([outcome.drift_squares for outcome in due]),
         "displacement": text([outcome.displacement for outcome in due]),
         "drift_squares": text([np.sum(counted, axis=0) if counted else np.zeros_like(last.drift_squares)]),
-        "state": {name: to_text(content) for name, content in prepared["states"].pack(last.state).items()},
+        "state": {name: to_text(content) for name, content in states.pack(last.state).items()},
         "end": finished.end,
     }
 

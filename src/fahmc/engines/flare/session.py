@@ -1,0 +1,171 @@
+"""A job that is kept alive: waits for the sites, submits, notices that it is lost, and submits anew.
+
+What the sites were told in a lost job is forgotten with it; `Session.number` tells those who told it. Whoever needs the
+job asks through `Session.insist`, which tries again until patience ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fahmc.engines.flare.connection import Connection, Unreachable
+from fahmc.engines.flare.kits import Kit
+from fahmc.errors import FederationError, error_class
+
+logger = logging.getLogger("fahmc")
+_Answer = TypeVar("_Answer")
+
+# Between two looks at a federation that is not ready.
+_POLL = 0.5
+# Sites that were started a moment ago need some seconds to connect, which is nothing to warn of.
+_START_QUIETLY = 15.0
+# Starting the workers of a job takes some seconds; one that does not speak after this has failed.
+_START_TIMEOUT = 120.0
+# So many jobs in a row that get nothing done, though all sites are connected: waiting will not help.
+_MANY_JOBS = 5
+# An analyst's process that speaks to its job asks every two seconds; one silent for this long is gone.
+_BUSY = 10.0
+
+
+class Session:
+    """A job of the analyst's at the server and all sites, and a new one when it is lost."""
+
+    def __init__(self, kit: Kit, patience: float):
+        self.kit, self._patience = kit, patience
+        self._connection = Connection(self.kit)
+        self._job: str | None = None
+        self._own_jobs: set[str] = set()
+        self._lost_since: float | None = None
+        self._has_warned = False
+        self._vain_jobs = 0
+        self.number = 0
+        """How many jobs there were: what the sites were told before the latest one is forgotten."""
+
+    def insist(self, action: Callable[[], _Answer]) -> _Answer:
+        """Do something that needs the job, as often as it takes, until patience ends."""
+        while True:
+            try:
+                self._ensure_job()
+                answer = action()
+                self._lost_since, self._vain_jobs = None, 0
+                return answer
+            except Unreachable as error:
+                self._be_patient(str(error))
+
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Have the job do something; what a site refuses is raised, what may pass becomes `Unreachable`."""
+        assert self._job is not None
+        answer = self._connection.ask(self._job, request, seconds)
+        raise_end(answer.get("end"))
+        return answer
+
+    def command(self, request: dict[str, Any], **wait: float) -> dict[str, Any]:
+        """Send one command."""
+        assert self._job is not None
+        return self._connection.command(self._job, request, **wait)
+
+    def check_job(self) -> None:
+        """Notice a job that has ended."""
+        assert self._job is not None
+        status = self._connection.job_status(self._job)
+        if status.startswith("FINISHED") or status in ("None", "UNKNOWN"):
+            raise Unreachable("the job ended at the server: a site's or the server's worker stopped")
+
+    def stop_run(self) -> None:
+        """Have the server do no more rounds of a run that was left early."""
+        if self._job is not None:
+            with contextlib.suppress(Unreachable, FederationError):
+                self.command({"do": "stop"}, wait=0.0)
+
+    def close(self) -> None:
+        """End the job and log out."""
+        if self._job is not None:
+            try:
+                self.command({"do": "close"}, wait=0.0)
+            except (Unreachable, FederationError):
+                self._connection.abort(self._job)
+        self._connection.close()
+        self._job = None
+
+    def _be_patient(self, reason: str) -> None:
+        """Give the job up and say so; a new one is made when everybody is back."""
+        now = time.monotonic()
+        if self._lost_since is None:
+            self._lost_since, self._has_warned = now, False
+        if not self._has_warned and (self.number or now - self._lost_since > _START_QUIETLY):
+            self._has_warned = True
+            logger.warning("%s. Waiting for all sites, at most %g s, to go on.", reason.rstrip("."), self._patience)
+        if self._job is not None:
+            self._connection.abort(self._job)
+            self._job = None
+            self._vain_jobs += 1
+        if now - self._lost_since > self._patience or self._vain_jobs >= _MANY_JOBS:
+            waited = f"{now - self._lost_since:.0f} s and {self._vain_jobs} jobs"
+            raise FederationError(f"Given up after {waited}: {reason.rstrip('.')}. {self._missing_words()}")
+        time.sleep(_POLL)
+
+    def _missing_words(self) -> str:
+        try:
+            missing = [site for site in self.kit.sites if site not in self._connection.connected_sites()]
+        except (Unreachable, FederationError):
+            return f"The server {self.kit.server} cannot be reached: is it running there?"
+        if missing:
+            return f"Not connected: {', '.join(missing)}. Have them run `fahmc federation start` again."
+        return "All sites are connected now."
+
+    def _check_sites(self) -> None:
+        connected = self._connection.connected_sites()
+        missing = [site for site in self.kit.sites if site not in connected]
+        if missing:
+            raise Unreachable(f"Site {missing[0]!r} is not connected")
+
+    def _end_other_jobs(self) -> None:
+        """End what is left of our own jobs, or of an analyst's process that was killed; another's work is not ours."""
+        for entry in self._connection.running_jobs():
+            job = str(entry["job_id"])
+            if job not in self._own_jobs and self._is_in_use(job):
+                raise FederationError(
+                    "Another run with this kit is in progress; sites work for one at a time. Wait for it, or end it."
+                )
+            self._connection.abort(job)
+
+    def _is_in_use(self, job: str) -> bool:
+        try:
+            status = self._connection.command(job, {"do": "status"}, wait=0.0)
+        except Unreachable:  # it has not started, or ends just now
+            return False
+        return status["is_working"] and status["silent_for"] < _BUSY
+
+    def _ensure_job(self) -> None:
+        """Have a job whose workers are up at the server and at all sites."""
+        if self._job is not None:
+            return
+        self._check_sites()
+        self._end_other_jobs()
+        self._job = self._connection.submit()
+        self._own_jobs.add(self._job)
+        self.number += 1
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            try:
+                self.command({"do": "status"}, wait=0.0)
+                return
+            except Unreachable as error:
+                self.check_job()
+                self._check_sites()
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"the job did not start within {_START_TIMEOUT:g} s ({error})") from error
+            time.sleep(_POLL)
+
+
+def raise_end(end: dict[str, Any] | None) -> None:
+    """Raise what the server says went wrong."""
+    if end is None or end["kind"] in ("complete", "divergence"):
+        return
+    if end["kind"] in ("lost", "stopped"):
+        raise Unreachable(end.get("message", "the server stopped the run"))
+    raise error_class(end["kind"])(end["message"])
