@@ -19,7 +19,7 @@ from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
-from fahmc.engines.block import Divergence, Engine, EngineFactory, RemoteEngineFactory
+from fahmc.engines.block import Abandoned, Divergence, Engine, EngineFactory, RemoteEngineFactory
 from fahmc.engines.in_process import InProcess
 from fahmc.errors import DivergenceError, FederationError, SettingsError
 from fahmc.report.convergence import RHatBelow
@@ -179,20 +179,19 @@ def _precision(dtype: str | None) -> np.dtype:
 
 def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, progress: bool | None) -> Draws:
     """Run block after block until the end, the stopping rule, Ctrl-C or a divergence."""
-    task = make_task(plan, pacing)
     ended = "complete"
     with (
         closing(History(plan, pacing, checkpoint_dir)) as history,
         Interrupt() as interrupt,
         round_progress(pacing.total, history.rounds_done, pacing.num_warmup_rounds, progress) as report,
     ):
+        task = make_task(plan, pacing, is_stopping=lambda: interrupt.requested)
         engine: Engine | None = None
         while history.rounds_done < pacing.total:
             if pacing.is_over(history.rounds_done, history.positions):
                 ended = "stop_when"
                 break
             if interrupt.requested:
-                ended = "interrupted"
                 break
             try:
                 engine = engine or factory.start(task)
@@ -200,6 +199,8 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
                 block = engine.run(
                     history.state, history.rounds_done, pacing.next_block(history.rounds_done, task.capacity)
                 )
+            except Abandoned:
+                continue
             except FederationError as error:
                 raise _with_draws(error, history) from error
             seconds = time.perf_counter() - began
@@ -208,6 +209,9 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
             if block.divergence is not None:
                 raise _divergence_error(plan, history, block.divergence)
             report(history.rounds_done)
+        # Also in the last block: whoever has more runs to come should not begin them.
+        if interrupt.requested:
+            ended = "interrupted"
     return _conclude(history, ended, pacing.draws_at(pacing.total))
 
 

@@ -17,6 +17,8 @@ import pytest
 
 import fahmc
 from fahmc.density import subset
+from fahmc.engines import InProcess
+from fahmc.engines.block import Abandoned
 from fahmc.errors import CheckpointError
 from fahmc.runs.checkpoint import RunFolder
 
@@ -130,6 +132,42 @@ def run(model, federation, tmp_path):
         return fahmc.sample(**options)
 
     return call
+
+
+class ControlC:
+    """Runs rounds in this process. Before a block Ctrl-C is pressed, and perhaps there is nobody to run it."""
+
+    def __init__(self, first_round: int, *, is_alone: bool = False):
+        self._first_round, self._is_alone = first_round, is_alone
+
+    def start(self, task):
+        self._task, self._run = task, InProcess().start(task)
+        return self
+
+    def run(self, state, first_round, num_rounds):
+        if first_round == self._first_round:
+            signal.raise_signal(signal.SIGINT)
+            if self._is_alone:
+                assert self._task.is_stopping()
+                raise Abandoned
+        assert first_round <= self._first_round, "a block was begun after Ctrl-C"
+        return self._run.run(state, first_round, num_rounds)
+
+
+@pytest.mark.parametrize(
+    ("engine", "num_draws"),
+    [(ControlC(10), 20), (ControlC(10, is_alone=True), 10), (ControlC(30), 40)],
+    ids=["the block is finished", "nobody is waited for", "the last block"],
+)
+def test_control_c_ends_the_run_after_the_block(run, engine, num_draws, caplog):
+    expected = run(checkpoint_dir=None)
+    with caplog.at_level(logging.WARNING, "fahmc"):
+        draws = run(engine=engine)
+    assert draws.settings["ended"] == "interrupted" and f"{num_draws} of 40 draws" in caplog.text
+    np.testing.assert_array_equal(draws.flat(), expected.flat()[:, :num_draws])
+    again = run()
+    assert again.settings["ended"] == "complete"
+    np.testing.assert_array_equal(again.flat(), expected.flat())
 
 
 def test_finished_run_is_read_back_and_can_be_extended(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +43,8 @@ class Task(NamedTuple):
     thin: int
     capacity: int
     """The largest number of draws that one block keeps; it sizes the buffers."""
+    is_stopping: Callable[[], bool] = lambda: False
+    """Whether the user wants no more rounds. An engine that waits for others looks, and raises `Abandoned`."""
 
     @property
     def num_chains(self) -> int:
@@ -57,6 +60,10 @@ class Task(NamedTuple):
         """Whether the position after a round is kept as a draw."""
         sampled = round_index + 1 - self.num_warmup_rounds
         return sampled > 0 and sampled % self.thin == 0
+
+
+class Abandoned(Exception):
+    """The engine waited for others until the user wanted no more rounds."""
 
 
 class Divergence(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -136,7 +136,7 @@ def _row_marks(federation: Federation) -> Sequence[str]:
     return [digest(rows) for rows in federation.rows]
 
 
-def make_task(plan: Plan, pacing: Pacing) -> Task:
+def make_task(plan: Plan, pacing: Pacing, is_stopping: Callable[[], bool]) -> Task:
     """Say what an engine is to run; the first state is ``plan.start``."""
     draw_bytes = plan.num_chains * plan.potentials.dimension * plan.dtype.itemsize
     return Task(
@@ -153,6 +153,7 @@ def make_task(plan: Plan, pacing: Pacing) -> Task:
         num_warmup_rounds=pacing.num_warmup_rounds,
         thin=pacing.thin,
         capacity=max(1, min(_BLOCK_BYTES // draw_bytes, pacing.num_rounds // pacing.thin)),
+        is_stopping=is_stopping,
     )
 
 

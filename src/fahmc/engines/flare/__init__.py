@@ -2,9 +2,10 @@
 
     kits.py        who may take part: certificates and policies, one start-up kit a participant
     processes.py   a participant's processes: started, watched, stopped
+    program.py     what such a process runs: FLARE's server or client
+    doors.py       the doors of FLARE's client that fahmc does not use, shut
     rules.py       what a site lets others compute: its own file
     work.py        what a site does: describe its table, make ready, run its part of a round
-    site_process.py  FLARE's process at a site, with the doors shut that fahmc does not use
     site.py        `work` as methods that the server may call
     wire.py        what crosses the network in a round
     rounds.py      what the server does: ask all sites, check, average
@@ -16,7 +17,8 @@
     loopback.py    a whole federation on one machine
     engine.py      `Flare`: the rounds of a run, fetched from that job
 
-Only `site`, `site_process` and `server`, and functions of `kits` and `connection`, import nvflare: fahmc works without.
+Only `program`, `doors`, `site` and `server`, and functions of `kits` and `connection`, import nvflare: fahmc works
+without it.
 """
 
 from fahmc.engines.flare.engine import Flare

@@ -114,7 +114,7 @@ class Flare:
         """Make ready to run rounds at the sites that were asked."""
         assert self._session is not None, "open comes before start"
         run = FlareRun(self._session, task, self._survey, self.round_timeout, self.setup_timeout)
-        self._session.insist(run.make_ready)
+        self._session.insist(run.make_ready, task.is_stopping)
         return run
 
     def release(self) -> None:
@@ -144,7 +144,7 @@ class FlareRun:
 
     def run(self, state: Any, first_round: int, num_rounds: int) -> Block:
         """Return the next rounds, fewer if a chain diverges or the federation had to be put together anew."""
-        return self._session.insist(lambda: self._fetch(state, first_round, num_rounds))
+        return self._session.insist(lambda: self._fetch(state, first_round, num_rounds), self._task.is_stopping)
 
     def time_rounds(self, state: Any, num_rounds: int) -> dict[str, list[float]]:
         """Return the seconds of rounds, and of bare calls that carry as many bytes, by turns (`fahmc bench`)."""

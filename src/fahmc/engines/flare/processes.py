@@ -1,7 +1,8 @@
 """A participant's processes: FLARE's own, and the workers that it starts for a job. Started, watched, stopped.
 
 A process that dies is started again, so that a run can go on; if it keeps dying, that is said and nothing is left
-behind. Workers are sessions of their own and outlive a parent that is killed, so they are looked for by their kit.
+behind. Workers are sessions of their own and outlive a parent that is killed, so they are looked for by their kit. If
+the process that looks after all this is killed itself, they notice (`program`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from fahmc.engines.flare.kits import Kit, clear_workplace, require_flare
 from fahmc.engines.flare.rules import Rules, write_settled_rules
 from fahmc.errors import FederationError, SettingsError
 
-_SITE_MODULE = "fahmc.engines.flare.site_process"
+_MODULE = "fahmc.engines.flare.program"
 _WORKERS = ("worker_process", "runner_process")
-_MODULES = ("nvflare.private.fed.app.", _SITE_MODULE)
+_MODULES = ("nvflare.private.fed.app.", _MODULE)
 _PID_FILE = "fahmc.pid"
 _OUTPUT_FILE = "output.txt"
 # A process that dies this often within this many seconds will not come up.
@@ -40,6 +41,8 @@ class Participant:
         require_flare()
         self.kit, self._rules = kit, rules
         self._process: subprocess.Popen | None = None
+        self._lifeline: tuple[int, int] | None = None
+        """A pipe from here to the process. It breaks when this process ends, however it ends."""
         self._is_stopping = threading.Event()
         self._watcher: threading.Thread | None = None
         self._deaths: list[float] = []
@@ -52,9 +55,10 @@ class Participant:
             raise SettingsError(f"{self.kit.path} is running already (process {other}); stop it first.")
         if self._rules is not None:
             write_settled_rules(self.kit.local, self._rules)
-        _end_all(self.kit)  # of somebody who could not clean up
+        end_all(self.kit)  # of somebody who could not clean up
         (self.kit.path / _PID_FILE).write_text(f"{os.getpid()} {_started_at(os.getpid())}")
         clear_workplace(self.kit)
+        self._lifeline = os.pipe()
         self._spawn()
         self._watcher = threading.Thread(target=self._watch, name=f"fahmc-{self.kit.name}", daemon=True)
         self._watcher.start()
@@ -72,18 +76,21 @@ class Participant:
         if self._watcher is None:
             return
         self._is_stopping.set()
-        _end_all(self.kit)
+        end_all(self.kit)
         self._watcher.join()
-        _end_all(self.kit)  # the watcher may have started the process once more
+        end_all(self.kit)  # the watcher may have started the process once more
+        for end in self._lifeline or ():
+            os.close(end)
+        self._lifeline = None
         (self.kit.path / _PID_FILE).unlink(missing_ok=True)
 
     def _spawn(self) -> None:
         """Start FLARE's process as its own scripts would; see sub_start.sh in FLARE's kits."""
+        assert self._lifeline is not None
         kind = "server" if self.kit.role == "server" else "client"
         options = ["secure_train=true", "org=study", "config_folder=config"]
         options += [f"uid={self.kit.name}"] if kind == "client" else []
-        module = _SITE_MODULE if kind == "client" else "nvflare.private.fed.app.server.server_train"
-        command = [sys.executable, "-m", module, "-m", str(self.kit.path), "-s", f"fed_{kind}.json", "--set", *options]
+        command = [sys.executable, "-m", _MODULE, "-m", str(self.kit.path), "-s", f"fed_{kind}.json", "--set", *options]
         # Few memory arenas: threads come and go with calls, and each arena keeps what it once held.
         environment = {"MALLOC_ARENA_MAX": "2", "GRPC_VERBOSITY": "NONE"} | dict(os.environ)
         # What FLARE says of errors goes to the server; this keeps lines of code and their values out of it.
@@ -93,7 +100,7 @@ class Participant:
                 command,
                 cwd=self.kit.path,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=self._lifeline[0],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -113,7 +120,7 @@ class Participant:
                 return
             now = time.monotonic()
             self._deaths = [*(death for death in self._deaths if now - death < _SHORT_TIME), now]
-            _end_all(self.kit)
+            end_all(self.kit)
             if len(self._deaths) >= _MANY_DEATHS:
                 self.trouble = (
                     f"{self.kit.name} ended {_MANY_DEATHS} times within {_SHORT_TIME:g} s (last with code {code}) and "
@@ -152,7 +159,7 @@ def stop_elsewhere(kit: Kit) -> bool:
 
     pid = running_pid(kit)
     if pid is None:
-        return bool(_end_all(kit))
+        return bool(end_all(kit))
     os.kill(pid, signal.SIGTERM)
     try:
         psutil.Process(pid).wait(4 * _GRACE)
@@ -179,12 +186,14 @@ def find_processes(kit: Kit, *, only_workers: bool = False) -> list[int]:
     return found
 
 
-def _end_all(kit: Kit) -> int:
+def end_all(kit: Kit, *, but: int | None = None) -> int:
     """End all processes of a kit by force: they hold nothing that is not elsewhere. Return how many there were."""
     import psutil
 
     processes = []
     for pid in find_processes(kit):
+        if pid == but:
+            continue
         with contextlib.suppress(psutil.NoSuchProcess):
             processes.append(process := psutil.Process(pid))
             process.kill()

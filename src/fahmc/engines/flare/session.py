@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fahmc.engines.block import Abandoned
 from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.kits import Kit
 from fahmc.errors import FederationError, error_class
@@ -45,9 +46,11 @@ class Session:
         self.number = 0
         """How many jobs there were: what the sites were told before the latest one is forgotten."""
 
-    def insist(self, action: Callable[[], _Answer]) -> _Answer:
-        """Do something that needs the job, as often as it takes, until patience ends."""
+    def insist(self, action: Callable[[], _Answer], is_stopping: Callable[[], bool] = lambda: False) -> _Answer:
+        """Do something that needs the job, as often as it takes, until patience ends or the user's wish for it."""
         while True:
+            if self._lost_since is not None and is_stopping():
+                raise Abandoned
             try:
                 self._ensure_job()
                 answer = action()

@@ -9,7 +9,7 @@ from nvflare.private.admin_defs import Message, MsgHeader, ReturnCode
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from fahmc.engines.flare.site_process import NEEDED, shut_doors
+from fahmc.engines.flare.doors import NEEDED, shut_doors
 
 
 @pytest.fixture

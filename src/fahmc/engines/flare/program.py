@@ -1,0 +1,46 @@
+"""What a participant's process runs: FLARE's server or client, with two differences.
+
+At a site, the doors are shut that fahmc does not use. And it ends, with its workers, when the process that looks after
+it is gone, also if that was killed and could not say so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.private.fed.app.client import client_train
+from nvflare.private.fed.app.server import server_train
+from nvflare.private.fed.app.utils import version_check
+
+from fahmc.engines.flare.doors import shut_doors
+from fahmc.engines.flare.kits import Kit
+from fahmc.engines.flare.processes import end_all
+
+
+def main(workspace: Path) -> None:
+    """Run FLARE's server or client."""
+    version_check()
+    kit = Kit.load(workspace)
+    threading.Thread(target=_end_with_starter, args=(kit,), daemon=True).start()
+    if kit.role == "site":
+        shut_doors()
+    program: Any = client_train if kit.role == "site" else server_train
+    code: Any = MainProcessMonitor.run(main_func=program.main, run_dir=str(kit.path), args=program.parse_arguments())
+    sys.exit(code)
+
+
+def _end_with_starter(kit: Kit) -> None:
+    """Wait for the end of standard input: nobody writes to it, so it ends when nobody holds it any more."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    end_all(kit, but=os.getpid())
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[sys.argv.index("-m") + 1]))
