@@ -145,7 +145,8 @@ class _InProcessRun:
         )
 
     def _run_block(self, rows: Any, chain_keys: ChainKeys, state: Any, first_round: Array, num_rounds: Array) -> _Loop:
-        one_round = partial(self._one_round, rows, chain_keys)
+        # Its own jit, so that it is traced once for the two places that it is called from.
+        one_round = partial(jax.jit(self._one_round, inline=True), rows, chain_keys)
         draw, is_finite, squares = jax.eval_shape(lambda: one_round(state, first_round, jnp.bool(True))[1:])
         # One slot more than can be kept: rounds after the last kept draw need a place to write to.
         loop = _Loop(

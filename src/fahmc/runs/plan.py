@@ -136,7 +136,7 @@ def _row_marks(federation: Federation) -> Sequence[str]:
     return [digest(rows) for rows in federation.rows]
 
 
-def make_task(plan: Plan, pacing: Pacing, is_stopping: Callable[[], bool]) -> Task:
+def make_task(plan: Plan, pacing: Pacing, is_stopping: Callable[[], bool] = lambda: False) -> Task:
     """Say what an engine is to run; the first state is ``plan.start``."""
     draw_bytes = plan.num_chains * plan.potentials.dimension * plan.dtype.itemsize
     return Task(
