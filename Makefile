@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-federated bench test test-long check clean
+.PHONY: demo demo-federated bench test check clean
 
 demo: .venv/.core
 	$(BIN)/fahmc demo
@@ -15,9 +15,6 @@ bench: .venv/.bench
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
-
-test-long: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -89,7 +89,6 @@ def test_ratios_are_taken_within_a_repeat():
     ],
     ids=["logistic", "noisy", "softmax", "network", "unequal clients"],
 )
-@pytest.mark.long
 def test_fahmc_agrees_with_numpy(case):
     assert check("fahmc", Ours, case) < 1e-3
 
@@ -192,7 +191,6 @@ def test_results_are_written(tmp_path):
     assert files[2].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.long
 def test_the_command_measures_or_says_what_is_missing(tmp_path):
     done = CliRunner().invoke(app, ["bench", "W4", "--quick", "--repeats", "1", "--json", "--out", str(tmp_path)])
     if importlib.util.find_spec("blackjax") is None:

@@ -28,6 +28,9 @@ SHAPES = {
     "7": {"target": 2, "K": 1, "T": 2, "score": 3, "phase": 2, "round": 4},
 }
 
+# In one process, which has one such folder.
+pytestmark = pytest.mark.xdist_group("figures")
+
 
 @pytest.fixture(scope="session")
 def out(tmp_path_factory):
@@ -42,13 +45,7 @@ def without_data(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-# The others run much the same code on other data or sweeps: `make test-long`.
-QUICK = ("1c", "2", "7")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FIGURES]
-)
+@pytest.mark.parametrize("name", FIGURES)
 def test_smoke(name, out, without_data):
     outcome, _ = reproduce(FIGURES[name], out, "smoke")
     folder = out / name
@@ -73,7 +70,6 @@ def test_smoke(name, out, without_data):
     assert f"[{name}: " in (out / "index.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.long
 def test_small_steps_hurt_langevin_more(out, without_data):
     """K = 104 steps of 0.01 cross the posterior; 104 refreshed ones make a random walk a tenth as long."""
     table = reproduce(FIGURES["1a"], out, "smoke")[0].table

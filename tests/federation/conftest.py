@@ -39,8 +39,11 @@ def real(tables, tmp_path_factory):
         )
         for name, file in tables.items()
     }
-    with Loopback(tmp_path_factory.mktemp("federation") / "kits", rules) as federation:
-        for kit in federation.kits.values():
-            (kit.path / "own_models.py").write_text(OWN_MODELS)
-        yield federation
+    folder = tmp_path_factory.mktemp("federation") / "kits"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("XLA_FLAGS", raising=False)  # sites compile as a user's would
+        with Loopback(folder, rules) as federation:
+            for kit in federation.kits.values():
+                (kit.path / "own_models.py").write_text(OWN_MODELS)
+            yield federation
     assert [process for kit in federation.kits.values() for process in find_processes(kit)] == []

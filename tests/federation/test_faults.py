@@ -14,7 +14,7 @@ from fahmc.engines import Flare
 from fahmc.engines.flare.processes import find_processes
 from fahmc.errors import FederationError
 
-pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("federation")]
+pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
 
 SITES, MODEL = fahmc.Sites(**COLUMNS), fahmc.models.logistic_regression()
 # A private momentum of the site's own must survive a restart too.
@@ -66,7 +66,6 @@ def test_killed_workers_site_and_server_change_no_bit(real, undisturbed, tmp_pat
     assert_same_bits(again, undisturbed)
 
 
-@pytest.mark.long
 def test_a_site_that_hangs_is_left_and_a_late_one_awaited(real, undisturbed, tmp_path):
     kit, stopped = real.kits["east"], []
 
@@ -83,7 +82,6 @@ def test_a_site_that_hangs_is_left_and_a_late_one_awaited(real, undisturbed, tmp
     assert not any(psutil.pid_exists(pid) for pid in stopped), "the worker that hung is left behind"
 
 
-@pytest.mark.long
 def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, undisturbed, tmp_path):
     def leave():
         real.participants["north"].stop()

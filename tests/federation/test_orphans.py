@@ -10,7 +10,7 @@ import pytest
 from fahmc.engines.flare.kits import Kit
 from fahmc.engines.flare.processes import find_processes
 
-pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("federation")]
+pytestmark = pytest.mark.federation
 
 LOOK_AFTER = """
 import sys, pathlib

@@ -12,7 +12,7 @@ from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.kits import Kit, make_kits
 from fahmc.errors import FederationError
 
-pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("federation")]
+pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
 
 
 @pytest.fixture(scope="module")

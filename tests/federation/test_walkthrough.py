@@ -16,7 +16,7 @@ from fahmc.engines.flare.kits import Kit
 from fahmc.engines.flare.loopback import free_port
 from fahmc.engines.flare.processes import find_processes
 
-pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("federation")]
+pytestmark = pytest.mark.federation
 
 PAGE = Path(__file__).parents[2] / "docs" / "federation.md"
 
