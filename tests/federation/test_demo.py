@@ -32,9 +32,7 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path):
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 5, "a server and four sites"
         assert list(temporary.glob("fahmc-demo-*/kits")), "the kits are elsewhere, so that the last line proves nothing"
-        # While the sites connect and the job starts. The second is for those who cannot wait.
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # while the sites connect and the job starts
         rest = "".join(lines)
         assert process.wait(timeout=120) == 130, rest
     assert not psutil.wait_procs(family, timeout=30)[1]

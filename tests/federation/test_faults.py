@@ -58,7 +58,7 @@ def test_killed_workers_site_and_server_change_no_bit(real, undisturbed, tmp_pat
         25: lambda: kill(*find_processes(kits["server"])),
         45: lambda: kill(*find_processes(kits["south"])),
     }
-    engine = Saboteur(Flare(kits["analyst"].path, round_timeout=2, patience=120), harm)
+    engine = Saboteur(Flare(kits["analyst"].path, round_timeout=4, patience=120), harm)
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
     assert_same_bits(draws, undisturbed)
     # The checkpoint is the usual one: read again, it is complete, and no site is asked for a round.
@@ -74,7 +74,7 @@ def test_a_site_that_hangs_is_left_and_a_late_one_awaited(real, undisturbed, tmp
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
 
-    engine = Saboteur(Flare(real.kits["analyst"].path, round_timeout=2, patience=120), {10: hang})
+    engine = Saboteur(Flare(real.kits["analyst"].path, round_timeout=4, patience=120), {10: hang})
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, **RUN)
     assert_same_bits(draws, undisturbed)
     assert stopped
@@ -86,7 +86,7 @@ def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, un
     def leave():
         real.participants["north"].stop()
 
-    engine = Saboteur(Flare(real.kits["analyst"].path, round_timeout=2, patience=4), {30: leave})
+    engine = Saboteur(Flare(real.kits["analyst"].path, round_timeout=4, patience=4), {30: leave})
     with pytest.raises(
         FederationError, match=r"Given up after .*: .*'north'.* Not connected: north\..* kept in"
     ) as end:

@@ -9,6 +9,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,12 @@ class Connection:
         require_flare()
         self._kit = kit
         self._session: Any = None
-
-    def connect(self) -> None:
-        """Log in, if that is not done."""
-        if self._session is not None:
-            return
-        with _errors_named():
-            self._session = _new_session(self._kit)
-            self._session.set_timeout(_COMMAND_TIMEOUT)
+        # FLARE's code runs here. Ctrl-C is raised in the main thread, where some of FLARE's code would swallow it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fahmc-connection")
 
     def close(self) -> None:
         """Log out."""
-        session, self._session = self._session, None
-        if session is not None:
-            with contextlib.suppress(Exception), _silent():
-                session.close()
+        self._thread.submit(self._log_out).result()
 
     def connected_sites(self) -> list[str]:
         """Return the sites that answer: the server keeps the names of dead ones for a while, so it has to ask them."""
@@ -100,14 +92,26 @@ class Connection:
         return answer
 
     def _do(self, method: str, *arguments: Any) -> Any:
-        self.connect()
+        """Have FLARE's session do something, and log in before if that is not done."""
+        return self._thread.submit(self._call, method, *arguments).result()
+
+    def _call(self, method: str, *arguments: Any) -> Any:
         with _errors_named(), _silent():
+            if self._session is None:
+                self._session = _new_session(self._kit)
+                self._session.set_timeout(_COMMAND_TIMEOUT)
             try:
                 return getattr(self._session, method)(*arguments)
             except Exception as error:
                 if _is_about_the_line(error):
-                    self.close()
+                    self._log_out()
                 raise
+
+    def _log_out(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(Exception), _silent():
+                session.close()
 
 
 def _new_session(kit: Kit) -> Any:
@@ -117,8 +121,7 @@ def _new_session(kit: Kit) -> Any:
 
     for name in ("nvflare", "Cell", "CoreCell", "ConnectorManager", "Session", "AdminAPI"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _silent():
-        return new_secure_session(kit.name, str(kit.path), timeout=_LOGIN_TIMEOUT, auto_login_max_tries=1)
+    return new_secure_session(kit.name, str(kit.path), timeout=_LOGIN_TIMEOUT, auto_login_max_tries=1)
 
 
 def _is_about_the_line(error: Exception) -> bool:
@@ -132,7 +135,7 @@ def _errors_named() -> Iterator[None]:
     """Tell apart what may pass, what the server's policy forbids, and faults."""
     try:
         yield
-    except (FederationError, SettingsError, Unreachable, KeyboardInterrupt):
+    except (FederationError, SettingsError, Unreachable):
         raise
     except Exception as error:
         kind, words = type(error).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
