@@ -3,6 +3,7 @@
     kits.py        who may take part: certificates and policies, one start-up kit a participant
     processes.py   a participant's processes: started, watched, stopped
     program.py     what such a process runs: FLARE's server or client
+    gate.py        who may say what to whom, watched at the server
     doors.py       the doors of FLARE's client that fahmc does not use, shut
     rules.py       what a site lets others compute: its own file
     work.py        what a site does: describe its table, make ready, run its part of a round
@@ -17,8 +18,8 @@
     loopback.py    a whole federation on one machine
     engine.py      `Flare`: the rounds of a run, fetched from that job
 
-Only `program`, `doors`, `site` and `server`, and functions of `kits` and `connection`, import nvflare: fahmc works
-without it.
+Only `program`, `gate`, `doors`, `site` and `server`, and functions of `kits` and `connection`, import nvflare: fahmc
+works without it.
 """
 
 from fahmc.engines.flare.engine import Flare

@@ -1,7 +1,7 @@
 """What a participant's process runs: FLARE's server or client, with two differences.
 
-At a site, the doors are shut that fahmc does not use. And it ends, with its workers, when the process that looks after
-it is gone, also if that was killed and could not say so.
+The server watches who says what, and at a site the doors are shut that fahmc does not use. And the process ends, with
+its workers, when the one that looks after it is gone, also if that was killed and could not say so.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nvflare.private.fed.app.server import server_train
 from nvflare.private.fed.app.utils import version_check
 
 from fahmc.engines.flare.doors import shut_doors
+from fahmc.engines.flare.gate import watch_gate
 from fahmc.engines.flare.kits import Kit
 from fahmc.engines.flare.processes import end_all
 
@@ -27,9 +28,11 @@ def main(workspace: Path) -> None:
     version_check()
     kit = Kit.load(workspace)
     threading.Thread(target=_end_with_starter, args=(kit,), daemon=True).start()
-    if kit.role == "site":
+    if kit.role == "server":
+        watch_gate()
+    else:
         shut_doors()
-    program: Any = client_train if kit.role == "site" else server_train
+    program: Any = server_train if kit.role == "server" else client_train
     code: Any = MainProcessMonitor.run(main_func=program.main, run_dir=str(kit.path), args=program.parse_arguments())
     sys.exit(code)
 
