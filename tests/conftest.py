@@ -16,6 +16,7 @@ from gaussian_study import Study
 # Once for the whole suite: identities are checked to double precision, and a key used twice is an error.
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_debug_key_reuse", True)
+_HANDLERS = tuple(logging.getLogger("fahmc").handlers)
 
 
 def pytest_configure(config):
@@ -88,9 +89,10 @@ def logistic_study() -> fahmc.Federation:
 
 @pytest.fixture(autouse=True)
 def _library_logging():
-    """Commands attach a handler to the library's logger; in one process it would outlive them."""
+    """Let every test find the library's logger as it was imported: commands, also in fixtures, set it up for theirs."""
     logger = logging.getLogger("fahmc")
-    handlers, level = logger.handlers, logger.level
+    logger.handlers, logger.propagate = list(_HANDLERS), True
+    logger.setLevel(logging.NOTSET)  # not by assignment: loggers remember what they let through
+    logging.disable(logging.NOTSET)
     yield
-    logger.handlers, logger.level = handlers, level
     logging.disable(logging.NOTSET)
