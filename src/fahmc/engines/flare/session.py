@@ -47,7 +47,7 @@ class Session:
         """How many jobs there were: what the sites were told before the latest one is forgotten."""
 
     def insist(self, action: Callable[[], _Answer], is_stopping: Callable[[], bool] = lambda: False) -> _Answer:
-        """Do something that needs the job, as often as it takes, until patience ends or the user's wish for it."""
+        """Do something that needs the job, as often as it takes, until patience ends or the user wants no more."""
         while True:
             if self._lost_since is not None and is_stopping():
                 raise Abandoned
