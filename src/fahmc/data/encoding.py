@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 
+from fahmc.data.cells import Cells, complete_rows
 from fahmc.data.tables import Table, as_text, require_columns
 from fahmc.errors import DataError
 
@@ -173,10 +173,10 @@ def summarize(
     table: Table, client: str, columns: Columns, features: Sequence[str], *, show_cells: bool = True
 ) -> TableSummary:
     """Sum up one client's table for `agree`; with ``show_cells=False``, no refusal quotes what a cell holds."""
-    rows = _complete_rows(table, client, columns, features)
+    rows = complete_rows(table, client, [columns.outcome, *features], columns.missing)
 
-    def cells(column: str) -> _Cells:
-        return _Cells(rows, client, column, show_cells)
+    def cells(column: str) -> Cells:
+        return Cells(rows, client, column, show_cells)
 
     return TableSummary(
         num_rows=len(rows.row_numbers),
@@ -212,10 +212,10 @@ def encode(
 
     With ``show_cells=False``, for a refusal that is read elsewhere, the message does not quote what the cell holds.
     """
-    rows = _complete_rows(table, client, columns, encoding.features)
+    rows = complete_rows(table, client, [columns.outcome, *encoding.features], columns.missing)
     blocks: list[np.ndarray] = []
     for column in encoding.features:
-        cells = _Cells(rows, client, column, show_cells)
+        cells = Cells(rows, client, column, show_cells)
         if column in encoding.levels:
             levels = encoding.levels[column]
             blocks.append((cells.codes(levels)[:, None] == np.arange(1, len(levels))).astype(float))
@@ -224,75 +224,12 @@ def encode(
             blocks.append((cells.numbers() - scale.mean) / scale.sd)
         else:
             blocks.append(cells.numbers())
-    outcome = _Cells(rows, client, columns.outcome, show_cells)
+    outcome = Cells(rows, client, columns.outcome, show_cells)
     y = outcome.codes(encoding.outcome_levels) if encoding.outcome_levels else outcome.numbers()
     return {"x": np.column_stack(blocks), "y": y}
 
 
-def _complete_rows(table: Table, client: str, columns: Columns, features: Sequence[str]) -> Table:
-    names = [columns.outcome, *features]
-    require_columns(names, table.columns, f"{table.file} of client {client!r}")
-    gaps = {name: pd.isna(table.columns[name]) for name in names}
-    worst = max(names, key=lambda name: gaps[name].sum())
-    is_incomplete = np.logical_or.reduce(list(gaps.values()))
-    if columns.missing == "error" and is_incomplete.any():
-        counts = ", ".join(f"{name!r} ({gap.sum()})" for name, gap in gaps.items() if gap.any())
-        raise DataError(
-            f"client {client!r} lacks values in {counts} (first in {worst!r}: {table.first(gaps[worst])}). "
-            'Fill them in, leave the columns out, or set missing = "drop" to leave such rows out.'
-        )
-    if is_incomplete.all():
-        raise DataError(
-            f"client {client!r} has no complete row among its {len(is_incomplete)}; most gaps are in {worst!r}. "
-            "Leave that column or this client out."
-        )
-    return table.keep(~is_incomplete)
-
-
-class _Cells(NamedTuple):
-    """One column of one client, to be read as numbers or as levels."""
-
-    table: Table
-    client: str
-    column: str
-    show_cells: bool
-
-    def has_numbers(self) -> bool:
-        return not np.isnan(self._parsed()).all()
-
-    def numbers(self) -> np.ndarray:
-        numbers = self._parsed()
-        is_bad = ~np.isfinite(numbers)
-        if is_bad.any():
-            advice = f'Correct that cell; or, if the column holds codes, set categorical = ["{self.column}"].'
-            self._refuse(is_bad, self.table.columns[self.column], "holds numbers", advice)
-        return numbers
-
-    def texts(self) -> np.ndarray:
-        return as_text(self.table.columns[self.column])
-
-    def codes(self, levels: Sequence[str]) -> np.ndarray:
-        """Return the place of each cell among the levels."""
-        place = {level: number for number, level in enumerate(levels)}
-        texts = self.texts()
-        codes = np.array([place.get(text, -1) for text in texts.tolist()], dtype=np.int32)
-        is_bad = codes < 0
-        if is_bad.any():
-            advice = "Correct that cell; or, if the table has changed, agree on an encoding again."
-            self._refuse(is_bad, texts.astype(object), f"was agreed to have the levels {list(levels)}", advice)
-        return codes
-
-    def _parsed(self) -> np.ndarray:
-        return np.asarray(pd.to_numeric(self.table.columns[self.column], errors="coerce"), dtype=float)
-
-    def _refuse(self, is_bad: np.ndarray, cells: np.ndarray, expected: str, advice: str) -> NoReturn:
-        cell = repr(cells[is_bad][0]) if self.show_cells else "something else"
-        # Where a stranger chose what is expected, the row would tell him what it holds.
-        place = self.table.first(is_bad) if self.show_cells else f"some rows of {self.table.file}"
-        raise DataError(f"column {self.column!r} {expected}, but {cell} in {place} (client {self.client!r}). {advice}")
-
-
-def _summarize_column(cells: _Cells, holds_codes: bool, standardize: bool) -> ColumnSummary:
+def _summarize_column(cells: Cells, holds_codes: bool, standardize: bool) -> ColumnSummary:
     if holds_codes or not cells.has_numbers():
         levels = sorted(set(cells.texts().tolist()))
         # Too many are refused, and are likely to be names: these stay here, but for the one that a message may quote.
