@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isclose
 
+from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.theory.checks import require, require_positive
 
 
@@ -42,12 +43,12 @@ class Regime:
     relative_gradient_noise: float = 0.0
 
     def __post_init__(self):
-        for name in ("dimension", "num_leapfrog_steps", "num_local_steps"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        # A regime is not a sampler: its step size is yet to be found. What it has of one is checked by one.
+        FAHMC(1.0, self.num_leapfrog_steps, self.num_local_steps, self.momentum_correlation)
+        require(self.dimension >= 1, "dimension", self.dimension, "at least 1")
         require_positive("smoothness", self.smoothness)
         mu = self.strong_convexity
         require(mu is None or 0 < mu <= self.smoothness, "strong_convexity", mu, f"in (0, L = {self.smoothness}]")
-        require(0 <= self.momentum_correlation <= 1, "momentum_correlation", self.momentum_correlation, "in [0, 1]")
         noise = self.relative_gradient_noise
         require(0 <= noise < inf, "relative_gradient_noise", noise, "finite and at least 0")
         object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
