@@ -40,17 +40,3 @@ class Study:
             return -jnp.einsum("ri,rij,rj->r", gap, batch["precision"], gap) / 2 / num_clients
 
         return fahmc.Model(loglikelihood_fn, init=np.zeros(self.dimension))
-
-
-def dynamics_of(sampler: fahmc.FAHMC, gradient_noise: float = 0.0) -> theory.Dynamics:
-    """The theory's description of the same sampler."""
-    return theory.Dynamics(
-        step_size=sampler.step_size,
-        num_leapfrog_steps=sampler.num_leapfrog_steps,
-        num_local_steps=sampler.num_local_steps,
-        momentum_correlation=sampler.momentum_correlation,
-        gradient_noise=gradient_noise,
-        reuse_gradient=sampler.reuse_gradient,
-        sync_unit=sampler.sync_unit,
-        debiased=isinstance(sampler, fahmc.DebiasedFAHMC),
-    )

@@ -11,7 +11,6 @@ import pytest
 from fahmc import theory
 from fahmc.cli.config import build, load_config
 from fahmc.data.trial import opt_csv_path
-from gaussian_study import dynamics_of
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
@@ -59,6 +58,6 @@ def test_stated_bias_of_the_first_example():
         precisions.append(scale * rows["x"].T @ rows["x"] + np.eye(2))
         means.append(np.linalg.solve(precisions[-1], scale * rows["x"].T @ rows["y"]))
     clients = theory.GaussianClients(np.array(means), np.array(precisions), federation.weights)
-    posterior, law = clients.posterior(), theory.stationary_law(clients, dynamics_of(sampler))
+    posterior, law = clients.posterior(), theory.stationary_law(clients, sampler)
     bias = np.abs(law.mean - posterior.mean) / np.sqrt(np.diag(posterior.covariance))
     assert 0.015 < bias.max() < 0.025

@@ -12,7 +12,6 @@ from fahmc.dynamics.row_space import RowSpace
 from fahmc.engines import InProcess
 from fahmc.errors import ModelError, SettingsError
 from fahmc.runs.plan import make_plan
-from gaussian_study import dynamics_of
 
 # Refreshments at the start of rounds only, inside rounds, several in a round, and rounds of whole trajectories.
 UNITS = {
@@ -177,7 +176,7 @@ def exact_law(rows: fahmc.Federation, sampler: fahmc.FAHMC):
         precisions.append(precision)
         means.append(np.linalg.solve(precision, scale * batch["x"].T @ batch["y"]))
     clients = theory.GaussianClients(np.array(means), np.array(precisions), rows.weights)
-    return theory.law_after(clients, dynamics_of(sampler, NOISE), NUM_ROUNDS, start_mean=START)
+    return theory.law_after(clients, sampler, NUM_ROUNDS, start_mean=START)
 
 
 def check_law(units: str) -> None:

@@ -11,7 +11,6 @@ import fahmc
 from assertions import assert_covariance, assert_mean
 from fahmc import keys, theory
 from fahmc.dynamics import fa_hmc
-from gaussian_study import dynamics_of
 
 NUM_CHAINS, NUM_ROUNDS, NOISE = 100_000, 4, 1.5
 START = np.array([1.0, -1.0])
@@ -34,7 +33,7 @@ def replicas(study, sampler) -> np.ndarray:
 
 
 def check(study, sampler) -> None:
-    law = theory.law_after(study.clients, dynamics_of(sampler, NOISE), NUM_ROUNDS, start_mean=START)
+    law = theory.law_after(study.clients, sampler, NUM_ROUNDS, start_mean=START)
     found = replicas(study, sampler)
     assert_mean(found, law.mean, law.covariance)
     assert_covariance(found, law.covariance)
@@ -55,7 +54,7 @@ def test_five_percent_too_much_noise_is_caught(unlike_gaussians, monkeypatch):
 def test_swapped_weights_are_caught(unlike_gaussians):
     study = unlike_gaussians
     swapped = type(study)(study.means, study.precisions, study.weights[[1, 0, 2]])
-    law = theory.law_after(study.clients, dynamics_of(SAMPLERS["trajectory"], NOISE), NUM_ROUNDS, start_mean=START)
+    law = theory.law_after(study.clients, SAMPLERS["trajectory"], NUM_ROUNDS, start_mean=START)
     with pytest.raises(AssertionError, match="mean off"):
         assert_mean(replicas(swapped, SAMPLERS["trajectory"]), law.mean, law.covariance)
 

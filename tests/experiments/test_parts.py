@@ -117,10 +117,10 @@ def test_exact_rounds_end_below_the_target():
         np.array([0.5, 0.5]),
     )
     assert np.allclose(clients.posterior().mean, 16.2) and np.allclose(clients.posterior().covariance, 1.6 * np.eye(2))
-    dynamics = theory.Dynamics(figure_2.step_size(2), 5, 10, sync_unit="leapfrog")
+    sampler = section_5(figure_2.step_size(2), 5, 10)
     rounds = math.ceil(figure_2.exact_rounds(2))
     before, after = (
-        theory.w2_to_posterior(clients, theory.law_after(clients, dynamics, number)) ** 2
+        theory.w2_to_posterior(clients, theory.law_after(clients, sampler, number)) ** 2
         for number in (rounds - 1, rounds)
     )
     assert after < figure_2.TARGET <= before

@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from fahmc import FAHMC, FALD, DebiasedFAHMC, FullGradient, GaussianNoise, Minibatch
 from fahmc.dynamics.schedules import Stages
 from fahmc.errors import SettingsError
 from fahmc.theory import (
-    Dynamics,
     GaussianClients,
     GaussianLaw,
     law_after,
@@ -43,42 +43,42 @@ class NoiseSource:
         return piece
 
 
-def simulate_round(clients, dyn, round_index, state, noise):
+def simulate_round(clients, sampler, round_index, state, noise):
     """One round of Algorithm 3 or B.2, or of its variant that averages between leapfrog steps."""
     n, d = clients.means.shape
     parts = iter(state.reshape(-1, d))
     broadcast = next(parts)
     q = [broadcast.copy() for _ in range(n)]
     p = [np.full(d, np.nan)] * n
-    if dyn.sync_unit == "leapfrog":
+    if sampler.sync_unit == "leapfrog":
         start_momentum = next(parts)
         p = [start_momentum.copy() for _ in range(n)]
-    anchor, anchor_gradient = (next(parts), next(parts)) if dyn.debiased else (None, None)
+    anchor, anchor_gradient = (next(parts), next(parts)) if isinstance(sampler, DebiasedFAHMC) else (None, None)
 
     def full_gradient(c, x):
         return clients.precisions[c] @ (x - clients.means[c])
 
     def gradient(c, x):
-        g = full_gradient(c, x) + dyn.gradient_noise * noise.normal(d)
+        g = full_gradient(c, x) + getattr(sampler.gradient, "scale", 0.0) * noise.normal(d)
         return g if anchor is None else g - full_gradient(c, anchor) + anchor_gradient
 
     def momenta():
         shared = noise.normal(d)
-        rho = dyn.momentum_correlation
+        rho = sampler.momentum_correlation
         return [np.sqrt(rho) * shared + np.sqrt((1 - rho) / w) * noise.normal(d) for w in clients.weights]
 
     def eta(t):
-        return dyn.step_size(t) if callable(dyn.step_size) else dyn.step_size
+        return sampler.step_size(t) if callable(sampler.step_size) else sampler.step_size
 
     def leapfrog(c, step, carried):
         first = gradient(c, q[c]) if carried is None else carried
         q[c] = q[c] + step * p[c] - step**2 / 2 * first
         last = gradient(c, q[c])
         p[c] = p[c] - step / 2 * first - step / 2 * last
-        return last if dyn.reuse_gradient else None
+        return last if sampler.reuse_gradient else None
 
-    k, t_local = dyn.num_leapfrog_steps, dyn.num_local_steps
-    if dyn.sync_unit == "trajectory":
+    k, t_local = sampler.num_leapfrog_steps, sampler.num_local_steps
+    if sampler.sync_unit == "trajectory":
         for i in range(t_local):
             p = momenta()
             for c in range(n):
@@ -97,21 +97,21 @@ def simulate_round(clients, dyn, round_index, state, noise):
         return sum(w * x_c for w, x_c in zip(clients.weights, x, strict=True))
 
     out = [average(q)]
-    if dyn.sync_unit == "leapfrog":
+    if sampler.sync_unit == "leapfrog":
         out.append(average(p))
-    if dyn.debiased:
+    if anchor is not None:
         out += [broadcast, average([full_gradient(c, broadcast) for c in range(n)])]
     return np.concatenate(out)
 
 
-def law_by_unit_vectors(clients, dyn, round_index):
-    size = clients.dim * (1 + (dyn.sync_unit == "leapfrog") + 2 * dyn.debiased)
+def law_by_unit_vectors(clients, sampler, round_index):
+    size = clients.dim * (1 + (sampler.sync_unit == "leapfrog") + 2 * isinstance(sampler, DebiasedFAHMC))
     counter = NoiseSource()
-    offset = simulate_round(clients, dyn, round_index, np.zeros(size), counter)
+    offset = simulate_round(clients, sampler, round_index, np.zeros(size), counter)
     quiet = np.zeros(counter.used)
 
     def run(state, noises):
-        return simulate_round(clients, dyn, round_index, state, NoiseSource(noises)) - offset
+        return simulate_round(clients, sampler, round_index, state, NoiseSource(noises)) - offset
 
     matrix = np.array([run(e, quiet) for e in np.eye(size)]).T
     response = np.array([run(np.zeros(size), e) for e in np.eye(counter.used)]).T
@@ -127,21 +127,12 @@ UNITS: list[tuple[Literal["trajectory", "leapfrog"], int, int]] = [  # sync unit
     ("leapfrog", 2, 3),
 ]
 SETTINGS = [
-    Dynamics(
-        step_size=step,
-        num_leapfrog_steps=k,
-        num_local_steps=t,
-        momentum_correlation=rho,
-        gradient_noise=0.7 * noisy,
-        reuse_gradient=reuse,
-        sync_unit=unit,
-        debiased=debiased,
-    )
-    for (unit, k, t), rho, (noisy, reuse), debiased, step in product(
+    kind(step, k, t, momentum_correlation=rho, gradient=gradient, reuse_gradient=reuse, sync_unit=unit)
+    for kind, (unit, k, t), rho, (gradient, reuse), step in product(
+        [FAHMC, DebiasedFAHMC],
         UNITS,
         [0.0, 0.4, 1.0],
-        [(False, False), (True, False), (True, True)],
-        [False, True],
+        [(FullGradient(), False), (GaussianNoise(0.7), False), (GaussianNoise(0.7), True)],
         [0.35, SHRINKING],
     )
 ]
@@ -150,19 +141,19 @@ SETTINGS = [
 @pytest.mark.parametrize("round_index", [0, 1, 5])
 def test_round_law_is_that_of_the_algorithm(round_index):
     clients = unlike_clients()
-    for dynamics in SETTINGS:
-        law = round_law(clients, dynamics, round_index)
-        for got, expected in zip(law, law_by_unit_vectors(clients, dynamics, round_index), strict=True):
-            np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12, err_msg=str(dynamics))
+    for sampler in SETTINGS:
+        law = round_law(clients, sampler, round_index)
+        for got, expected in zip(law, law_by_unit_vectors(clients, sampler, round_index), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12, err_msg=str(sampler))
 
 
 def test_the_settings_compared_are_not_all_alike():
     """Negative control: every switch changes the law, so the comparison above can see it."""
     clients = unlike_clients()
-    base = Dynamics(0.35, 3, 2, momentum_correlation=0.4, gradient_noise=0.7, sync_unit="leapfrog")
+    base = FAHMC(0.35, 3, 2, momentum_correlation=0.4, gradient=GaussianNoise(0.7), sync_unit="leapfrog")
     for change in (
         {"momentum_correlation": 0.5},
-        {"gradient_noise": 0.6},
+        {"gradient": GaussianNoise(0.6)},
         {"reuse_gradient": True},
         {"step_size": SHRINKING},
         {"num_leapfrog_steps": 1},
@@ -182,7 +173,7 @@ def test_the_settings_compared_are_not_all_alike():
 def test_one_client_has_the_covariance_of_its_shadow_hamiltonian(step_size, num_leapfrog_steps):
     """Leapfrog conserves a quadratic form of its own: covariance A^-1 (I - eta^2 A / 4)^-1, whatever K."""
     clients = unlike_clients(dim=3, num_clients=1, weights=[1.0])
-    law = stationary_law(clients, Dynamics(step_size, num_leapfrog_steps))
+    law = stationary_law(clients, FAHMC(step_size, num_leapfrog_steps))
     precision = clients.precisions[0]
     expected = np.linalg.inv(precision) @ np.linalg.inv(np.eye(3) - step_size**2 * precision / 4)
     np.testing.assert_allclose(law.covariance, expected, rtol=1e-9)
@@ -193,7 +184,7 @@ def test_langevin_round_is_known():
     """K = T = 1: q' = q - eta^2/2 (A q - r) + eta N(0, I), whatever rho; gradient noise enters with eta^2/2."""
     clients, eta, sigma = unlike_clients(), 0.4, 1.5
     precision, pull = clients.mean_gradient()
-    law = round_law(clients, Dynamics(eta, momentum_correlation=0.3, gradient_noise=sigma))
+    law = round_law(clients, FALD(eta, momentum_correlation=0.3, gradient=GaussianNoise(sigma)))
     np.testing.assert_allclose(law.matrix, np.eye(2) - eta**2 / 2 * precision, atol=1e-14)
     np.testing.assert_allclose(law.offset, eta**2 / 2 * pull, atol=1e-14)
     variance = eta**2 + eta**4 / 4 * sigma**2 * np.sum(clients.weights**2)
@@ -202,27 +193,27 @@ def test_langevin_round_is_known():
 
 def test_averaging_after_each_langevin_step_has_no_error_of_the_mean():
     clients = unlike_clients()
-    law = stationary_law(clients, Dynamics(0.4, 1, 1, momentum_correlation=0.0))
+    law = stationary_law(clients, FALD(0.4, momentum_correlation=0.0))
     np.testing.assert_allclose(law.mean, clients.posterior().mean, atol=1e-12)
-    biased = stationary_law(clients, Dynamics(0.4, 1, 2, momentum_correlation=0.0))
+    biased = stationary_law(clients, FALD(0.4, num_local_steps=2, momentum_correlation=0.0))
     assert np.abs(biased.mean - clients.posterior().mean).max() > 1e-3
 
 
-def errors(clients, dynamics):
-    law, target = stationary_law(clients, dynamics), clients.posterior()
+def errors(clients, sampler):
+    law, target = stationary_law(clients, sampler), clients.posterior()
     return np.array([np.abs(law.mean - target.mean).max(), np.abs(law.covariance - target.covariance).max()])
 
 
 def test_error_has_slope_two_in_step_size():
-    clients, dynamics = unlike_clients(), Dynamics(0.04, num_leapfrog_steps=3, num_local_steps=2)
-    ratio = errors(clients, dynamics) / errors(clients, replace(dynamics, step_size=0.02))
+    clients, sampler = unlike_clients(), FAHMC(0.04, num_leapfrog_steps=3, num_local_steps=2)
+    ratio = errors(clients, sampler) / errors(clients, replace(sampler, step_size=0.02))
     np.testing.assert_allclose(np.log2(ratio), 2, atol=0.02)
 
 
 def test_error_has_a_floor_at_fixed_trajectory_length():
     """Clients that differ drift apart over K eta = 1.2, however finely that length is cut."""
     clients = unlike_clients()
-    coarse, fine, finer = (errors(clients, Dynamics(1.2 / k, k, 1)) for k in (80, 160, 320))
+    coarse, fine, finer = (errors(clients, FAHMC(1.2 / k, k, 1)) for k in (80, 160, 320))
     assert np.all(finer > 0.01)
     np.testing.assert_allclose(fine, finer, rtol=0.01)
     # What does depend on the step size falls like its square, down to the floor.
@@ -231,16 +222,16 @@ def test_error_has_a_floor_at_fixed_trajectory_length():
 
 def test_one_client_has_no_floor():
     clients = unlike_clients(num_clients=1, weights=[1.0])
-    assert errors(clients, Dynamics(1.2 / 160, 160, 1)).max() < 1e-4
+    assert errors(clients, FAHMC(1.2 / 160, 160, 1)).max() < 1e-4
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-def test_whole_trajectories_counted_in_leapfrog_steps(debiased):
+@pytest.mark.parametrize("kind", [FAHMC, DebiasedFAHMC])
+def test_whole_trajectories_counted_in_leapfrog_steps(kind):
     """Averaging every 3 K leapfrog steps is averaging every 3 trajectories: the momentum is about to be refreshed."""
     clients = unlike_clients()
-    trajectory = Dynamics(0.3, 4, 3, momentum_correlation=0.4, gradient_noise=0.5, debiased=debiased)
+    trajectory = kind(0.3, 4, 3, momentum_correlation=0.4, gradient=GaussianNoise(0.5))
     leapfrog = replace(trajectory, sync_unit="leapfrog", num_local_steps=12)
-    for get in (stationary_law, lambda c, dyn: law_after(c, dyn, 5, start_mean=2.0)):
+    for get in (stationary_law, lambda c, sampler: law_after(c, sampler, 5, start_mean=2.0)):
         for a, b in zip(get(clients, trajectory), get(clients, leapfrog), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-11)
 
@@ -248,23 +239,23 @@ def test_whole_trajectories_counted_in_leapfrog_steps(debiased):
 @pytest.mark.parametrize("sync_unit", ["trajectory", "leapfrog"])
 def test_debiasing_removes_the_error_of_the_mean(sync_unit):
     clients = unlike_clients()
-    dynamics = Dynamics(0.2, 3, 2, momentum_correlation=0.4, gradient_noise=0.5, sync_unit=sync_unit)
-    assert errors(clients, dynamics)[0] > 1e-3
-    assert errors(clients, replace(dynamics, debiased=True))[0] < 1e-11
+    sampler = FAHMC(0.2, 3, 2, momentum_correlation=0.4, gradient=GaussianNoise(0.5), sync_unit=sync_unit)
+    assert errors(clients, sampler)[0] > 1e-3
+    assert errors(clients, DebiasedFAHMC(**vars(sampler)))[0] < 1e-11
 
 
 def test_identical_clients_are_one_client():
     one = unlike_clients(num_clients=1, weights=[1.0])
     several = GaussianClients(np.repeat(one.means, 3, 0), np.repeat(one.precisions, 3, 0), [0.2, 0.3, 0.5])
-    for a, b in zip(round_law(one, Dynamics(0.3, 4, 2)), round_law(several, Dynamics(0.3, 4, 2)), strict=True):
+    for a, b in zip(round_law(one, FAHMC(0.3, 4, 2)), round_law(several, FAHMC(0.3, 4, 2)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-13)
 
 
 def test_isotropic_coordinates_are_independent():
     means, scales = np.array([[20.0, 20.0], [1.0, 1.0]]), np.array([1.0, 0.25])
-    dynamics = Dynamics(0.2, 5, 10, sync_unit="leapfrog")
-    two = stationary_law(GaussianClients(means, scales[:, None, None] * np.eye(2)), dynamics)
-    one = stationary_law(GaussianClients(means[:, :1], scales[:, None, None]), dynamics)
+    sampler = FAHMC(0.2, 5, 10, sync_unit="leapfrog")
+    two = stationary_law(GaussianClients(means, scales[:, None, None] * np.eye(2)), sampler)
+    one = stationary_law(GaussianClients(means[:, :1], scales[:, None, None]), sampler)
     np.testing.assert_allclose(two.mean, np.repeat(one.mean, 2))
     np.testing.assert_allclose(two.covariance, one.covariance * np.eye(2), atol=1e-12)
 
@@ -273,36 +264,42 @@ def test_isotropic_coordinates_are_independent():
 
 
 @pytest.mark.parametrize("sync_unit", ["trajectory", "leapfrog"])
-@pytest.mark.parametrize("debiased", [False, True])
-def test_law_after_composes_rounds(sync_unit, debiased):
+@pytest.mark.parametrize("first_anchor", [None, "origin"])
+def test_law_after_composes_rounds(sync_unit, first_anchor):
     clients = unlike_clients()
-    step_size = Stages(0.4, 3)
-    dynamics = Dynamics(step_size, 3, 2, 0.4, gradient_noise=0.3, sync_unit=sync_unit, debiased=debiased)
-    size = 2 * len(dynamics.state_parts)
-    mean, covariance = np.zeros(size), np.zeros((size, size))
-    mean[:2], covariance[:2, :2] = [1.0, -2.0], np.diag([0.5, 2.0])
+    kind = FAHMC if first_anchor is None else DebiasedFAHMC
+    sampler = kind(Stages(0.4, 3), 3, 2, 0.4, gradient=GaussianNoise(0.3), sync_unit=sync_unit)
+
+    def first_broadcast(position):
+        momentum = [np.zeros(2)] * (sync_unit == "leapfrog")
+        gradient = np.einsum("c,cij,cj", clients.weights, clients.precisions, position - clients.means)
+        anchor = {None: [], "start": [position, gradient], "origin": [np.zeros(2)] * 2}[first_anchor]
+        return np.concatenate([position, *momentum, *anchor])
+
+    start_mean, start_covariance = np.array([1.0, -2.0]), np.array([[0.5, 0.3], [0.3, 2.0]])
+    matrix = np.array([first_broadcast(e) - first_broadcast(np.zeros(2)) for e in np.eye(2)]).T
+    mean, covariance = first_broadcast(start_mean), matrix @ start_covariance @ matrix.T
     for index in range(7):
-        matrix, offset, noise = law_by_unit_vectors(clients, dynamics, index)
+        matrix, offset, noise = law_by_unit_vectors(clients, sampler, index)
         mean, covariance = matrix @ mean + offset, matrix @ covariance @ matrix.T + noise
-    law = law_after(clients, dynamics, 7, start_mean=[1.0, -2.0], start_covariance=np.diag([0.5, 2.0]))
+    law = law_after(clients, sampler, 7, start_mean, start_covariance)
     np.testing.assert_allclose(law.mean, mean[:2], atol=1e-12)
     np.testing.assert_allclose(law.covariance, covariance[:2, :2], atol=1e-12)
 
 
 def test_chain_reaches_the_stationary_law_of_its_phase():
     clients = unlike_clients()
-    dynamics = Dynamics(0.3, 3, 2, gradient_noise=0.3, sync_unit="leapfrog")
-    assert dynamics.period == 3
-    stationary = [stationary_law(clients, dynamics, phase) for phase in range(3)]
+    sampler = FAHMC(0.3, 3, 2, gradient=GaussianNoise(0.3), sync_unit="leapfrog")
+    stationary = [stationary_law(clients, sampler, phase) for phase in range(3)]
     assert np.abs(stationary[0].covariance - stationary[1].covariance).max() > 1e-4
-    late = islice(laws_by_round(clients, dynamics, start_mean=5.0), 300, 303)
+    late = islice(laws_by_round(clients, sampler, start_mean=5.0), 300, 303)
     for got, expected in zip(late, stationary, strict=True):
         np.testing.assert_allclose(got.mean, expected.mean, atol=1e-10)
         np.testing.assert_allclose(got.covariance, expected.covariance, atol=1e-10)
 
 
 def test_the_start_is_the_law_after_no_round():
-    law = law_after(unlike_clients(), Dynamics(0.1), 0, start_mean=[1.0, 2.0])
+    law = law_after(unlike_clients(), FALD(0.1), 0, start_mean=[1.0, 2.0])
     np.testing.assert_array_equal(law.mean, [1.0, 2.0])
     np.testing.assert_array_equal(law.covariance, np.zeros((2, 2)))
 
@@ -331,28 +328,24 @@ def test_distance_to_the_posterior():
 def test_unstable_and_resonant_settings_are_refused():
     clients = GaussianClients([[0.0]], [[[1.0]]])
     with pytest.raises(SettingsError, match="spectral radius"):
-        stationary_law(clients, Dynamics(2.1))
+        stationary_law(clients, FALD(2.1))
     with pytest.raises(SettingsError, match="another number of leapfrog steps"):
-        stationary_law(clients, Dynamics(1.0, 9))
+        stationary_law(clients, FAHMC(1.0, 9))
     with pytest.raises(SettingsError, match="schedule"):
-        stationary_law(clients, Dynamics(lambda t: 0.1))
+        stationary_law(clients, FALD(lambda t: 0.1))
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("sampler", "match"),
     [
-        {"step_size": 0.0},
-        {"step_size": float("nan")},
-        {"num_leapfrog_steps": 0},
-        {"num_local_steps": 0},
-        {"momentum_correlation": 1.1},
-        {"gradient_noise": -1.0},
-        {"sync_unit": "epoch"},
+        (FAHMC(0.1, gradient=Minibatch(2)), "minibatch has no normal noise"),
+        (FAHMC(0.1, gradient=GaussianNoise(1.0, of=Minibatch(2))), "minibatch has no normal noise"),
+        (DebiasedFAHMC(0.1, inverse_mass_matrix=[1.0, 2.0]), "inverse_mass_matrix"),
     ],
 )
-def test_dynamics_refuses(wrong):
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Dynamics(**{"step_size": 0.1, **wrong})
+def test_samplers_without_an_exact_law_are_refused(sampler, match):
+    with pytest.raises(SettingsError, match=match):
+        round_law(unlike_clients(), sampler)
 
 
 def test_clients_refuse():

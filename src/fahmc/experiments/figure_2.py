@@ -30,7 +30,7 @@ from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge
 from fahmc.report.canvas import COLOURS, dress, panels
 from fahmc.report.distances import wasserstein2_gaussians
-from fahmc.theory import Dynamics, GaussianClients, laws_by_round
+from fahmc.theory import GaussianClients, laws_by_round
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -120,11 +120,9 @@ def make(run: Run) -> Outcome:
 def exact_rounds(dim: int) -> float:
     """Return the rounds, interpolated, at which d · W₂²(one coordinate, posterior) falls below the target."""
     clients = GaussianClients(np.array(MEANS)[:, None], 1 / np.array(VARIANCES)[:, None, None], np.array([0.5, 0.5]))
-    dynamics = Dynamics(
-        step_size(dim), num_leapfrog_steps=NUM_LEAPFROG_STEPS, num_local_steps=NUM_LOCAL_STEPS, sync_unit="leapfrog"
-    )
+    sampler = section_5(step_size(dim), NUM_LEAPFROG_STEPS, NUM_LOCAL_STEPS)
     before = math.nan
-    for index, law in enumerate(islice(laws_by_round(clients, dynamics), _MOST_ROUNDS)):
+    for index, law in enumerate(islice(laws_by_round(clients, sampler), _MOST_ROUNDS)):
         squared = dim * _w2_squared(law.mean[0], law.covariance[0, 0])
         if squared < TARGET:
             return crossing(index - 1, before, index, squared)

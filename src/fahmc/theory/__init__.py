@@ -14,13 +14,8 @@ from fahmc.theory.bounds import (
     step_size_bound,
     vanilla_setting,
 )
-from fahmc.theory.gaussian import RoundLaw, law_after, laws_by_round, round_law, stationary_law
-from fahmc.theory.gaussian_setting import (
-    Dynamics,
-    GaussianClients,
-    GaussianLaw,
-    w2_to_posterior,
-)
+from fahmc.theory.gaussian import law_after, laws_by_round, round_law, stationary_law
+from fahmc.theory.gaussian_setting import GaussianClients, GaussianLaw, RoundLaw, w2_to_posterior
 from fahmc.theory.regime import Regime
 from fahmc.theory.stages import (
     stage_schedule,
@@ -29,7 +24,6 @@ from fahmc.theory.stages import (
 )
 
 __all__ = [
-    "Dynamics",
     "ErrorParts",
     "GaussianClients",
     "GaussianLaw",

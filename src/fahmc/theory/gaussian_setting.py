@@ -1,18 +1,16 @@
-"""Quadratic clients, the sampler's settings and normal laws: what the exact law of FA-HMC is made from."""
+"""Quadratic clients and normal laws: what the exact law of FA-HMC is made from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd, inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fahmc.errors import SettingsError
 from fahmc.report.distances import wasserstein2_gaussians
-from fahmc.theory.checks import require, require_positive
-from fahmc.types import Schedule
+from fahmc.theory.checks import require
 
 
 class GaussianLaw(NamedTuple):
@@ -22,11 +20,23 @@ class GaussianLaw(NamedTuple):
     covariance: NDArray[np.floating]
 
 
-class Leapfrog(NamedTuple):
-    """One leapfrog step of a round."""
+class RoundLaw(NamedTuple):
+    """One round as a random map: state' = matrix @ state + offset + N(0, covariance)."""
 
-    step_size: float
-    starts_trajectory: bool
+    matrix: NDArray[np.floating]
+    offset: NDArray[np.floating]
+    covariance: NDArray[np.floating]
+
+    def push(self, law: GaussianLaw) -> GaussianLaw:
+        """Return the law of the state after the round, given the law before it."""
+        return GaussianLaw(
+            self.matrix @ law.mean + self.offset, self.matrix @ law.covariance @ self.matrix.T + self.covariance
+        )
+
+    def then(self, later: RoundLaw) -> RoundLaw:
+        """Return this round followed by a later one."""
+        offset, covariance = later.push(GaussianLaw(self.offset, self.covariance))
+        return RoundLaw(later.matrix @ self.matrix, offset, covariance)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -94,75 +104,6 @@ class GaussianClients:
                 "greater than 0. Add a prior's precision to every client."
             )
         return GaussianLaw(np.linalg.solve(precision, pull), np.linalg.inv(precision))
-
-
-@dataclass(frozen=True)
-class Dynamics:
-    """Settings of FA-HMC.
-
-    Parameters
-    ----------
-    step_size
-        eta, or eta(t) of the trajectory's index.
-    num_leapfrog_steps
-        K, leapfrog steps from one refresh of the momentum to the next.
-    num_local_steps
-        T, what clients do between two averagings, counted in ``sync_unit``.
-    momentum_correlation
-        rho.
-    gradient_noise
-        sigma: every evaluation of the gradient has its own N(0, sigma^2) on each coordinate.
-    reuse_gradient
-        The gradient that ends a leapfrog step also begins the next, with its noise.
-    sync_unit
-        ``"trajectory"``: Algorithm 3, which averages positions. ``"leapfrog"``: averages positions and momenta every T
-        leapfrog steps, wherever the trajectory is.
-    debiased
-        Gradients are corrected by those at the last-but-one broadcast (Algorithms B.1 and B.2).
-    """
-
-    step_size: float | Schedule
-    num_leapfrog_steps: int = 1
-    num_local_steps: int = 1
-    momentum_correlation: float = 1.0
-    gradient_noise: float = 0.0
-    reuse_gradient: bool = False
-    sync_unit: Literal["trajectory", "leapfrog"] = "trajectory"
-    debiased: bool = False
-
-    def __post_init__(self):
-        if not callable(self.step_size):
-            require_positive("step_size", self.step_size)
-        for name in ("num_leapfrog_steps", "num_local_steps"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(0 <= self.momentum_correlation <= 1, "momentum_correlation", self.momentum_correlation, "in [0, 1]")
-        require(0 <= self.gradient_noise < inf, "gradient_noise", self.gradient_noise, "finite and at least 0")
-        units = ("trajectory", "leapfrog")
-        require(self.sync_unit in units, "sync_unit", repr(self.sync_unit), f"one of {units}")
-
-    @property
-    def state_parts(self) -> tuple[str, ...]:
-        """Names of the blocks that the server broadcasts, in their order."""
-        momentum = ("momentum",) if self.sync_unit == "leapfrog" else ()
-        anchor = ("anchor", "anchor_gradient") if self.debiased else ()
-        return ("position", *momentum, *anchor)
-
-    @property
-    def period(self) -> int:
-        """After how many rounds a round begins at the same place of its trajectory: 1, or K / gcd(K, T)."""
-        if self.sync_unit == "trajectory":
-            return 1
-        return self.num_leapfrog_steps // gcd(self.num_leapfrog_steps, self.num_local_steps)
-
-    def leapfrogs(self, round_index: int) -> list[Leapfrog]:
-        """Return the leapfrog steps of a round; the momentum is refreshed at every K-th since the first round."""
-        k, t = self.num_leapfrog_steps, self.num_local_steps
-        length = t if self.sync_unit == "leapfrog" else t * k
-        steps = range(round_index * length, (round_index + 1) * length)
-        return [Leapfrog(self._step_size_at(step // k), step % k == 0) for step in steps]
-
-    def _step_size_at(self, trajectory: int) -> float:
-        return float(self.step_size(trajectory) if callable(self.step_size) else self.step_size)
 
 
 def w2_to_posterior(clients: GaussianClients, law: GaussianLaw) -> float:
