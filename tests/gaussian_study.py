@@ -40,3 +40,9 @@ class Study:
             return -jnp.einsum("ri,rij,rj->r", gap, batch["precision"], gap) / 2 / num_clients
 
         return fahmc.Model(loglikelihood_fn, init=np.zeros(self.dimension))
+
+
+def anchored_at_the_origin(sampler: fahmc.DebiasedFAHMC) -> fahmc.DebiasedFAHMC:
+    """Tell the theory how de-biased rounds begin as long as the sampler has no setting for it."""
+    object.__setattr__(sampler, "first_anchor", "origin")
+    return sampler

@@ -11,6 +11,7 @@ import fahmc
 from assertions import assert_covariance, assert_mean
 from fahmc import keys, theory
 from fahmc.dynamics import fa_hmc
+from gaussian_study import anchored_at_the_origin
 
 NUM_CHAINS, NUM_ROUNDS, NOISE = 100_000, 4, 1.5
 START = np.array([1.0, -1.0])
@@ -19,7 +20,9 @@ SAMPLERS = {
     "leapfrog": fahmc.FAHMC(
         0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE), sync_unit="leapfrog"
     ),
-    "debiased": fahmc.DebiasedFAHMC(0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE)),
+    "debiased": anchored_at_the_origin(
+        fahmc.DebiasedFAHMC(0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE))
+    ),
     "langevin": fahmc.FALD(0.25, num_local_steps=5, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE)),
 }
 

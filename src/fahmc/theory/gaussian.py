@@ -207,12 +207,14 @@ def laws_by_round(
     ----------
     start_mean, start_covariance
         Law of the first position, [dim] and [dim, dim], or numbers that broadcast to these; a fixed point by default.
-        The first anchor and its gradient are 0.
+        A de-biased sampler's ``first_anchor`` says whether the start, also a random one, is the first anchor.
     """
     dim, parts = clients.dim, _state_parts(sampler)
     size = dim * len(parts)
     # The first broadcast is affine in the first position. The momentum is 0: the first round begins by drawing one.
     first = RoundLaw(np.eye(size, dim), np.zeros(size), np.zeros((size, size)))
+    if "anchor" in parts and getattr(sampler, "first_anchor", "start") == "start":
+        first.matrix[-2 * dim :], first.offset[-2 * dim :] = _anchoring(clients)
     start = GaussianLaw(np.broadcast_to(start_mean, dim), np.broadcast_to(start_covariance, (dim, dim)))
     state = first.push(start)
     known: dict[tuple, RoundLaw] = {}
