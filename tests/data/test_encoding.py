@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from pydantic import TypeAdapter
 
+from fahmc.data.columns import Columns
 from fahmc.data.encoding import (
     MAX_LEVELS,
-    Columns,
     ColumnSummary,
     Encoding,
     Scale,
@@ -70,7 +70,7 @@ def test_sites_that_exchange_json_get_what_one_process_builds():
     names = ("Group", "Age", "Education", "Prev.preg", "BL.PD.avg", "BL..BOP")
     columns = Columns("Preg.ended...37.wk", names, outcome_positive="Yes", missing="drop")
     encoding, summaries = agree_apart(clinics, columns)
-    study = build_study(clinics, columns.outcome, features=names, outcome_positive="Yes", missing="drop")
+    study = build_study(clinics, columns)
     assert (encoding.feature_names, encoding.outcome_levels) == (study.feature_names, study.outcome_levels)
     assert encoding.standardization == study.standardization and len(study.standardization) == 3
     assert {clinic: summary.num_dropped for clinic, summary in summaries.items()} == study.dropped
@@ -110,7 +110,7 @@ def test_of_too_many_levels_only_their_number_and_an_example_pass():
         a={"x": [f"id{i:02}" for i in range(30)], "y": 1.0}, b={"x": [f"id{i:02}" for i in range(25, 55)], "y": 1.0}
     )
     with pytest.raises(DataError, match=r"'x' is text with 55 different values over all clients, such as 'id00'"):
-        build_study(halves, "y")
+        build_study(halves, Columns("y"))
 
 
 def test_a_cell_is_quoted_only_where_it_may_be_seen():

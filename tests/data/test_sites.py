@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fahmc
-from fahmc.data.encoding import Columns
+from fahmc.data.columns import Columns
 from fahmc.data.sites import RemoteFederation, Sites, made_up_client
 from fahmc.engines import Flare, InProcess
 from fahmc.errors import DataError, ModelError, SettingsError

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fahmc.data.columns import Columns
 from fahmc.data.study import Scale, build_study
 from fahmc.data.tables import Table, nearest, read_arrays, read_clients, read_sites, read_table
 from fahmc.errors import DataError
@@ -24,7 +25,7 @@ def frames(**clients):
 
 
 def test_an_encoding_worked_by_hand(files):
-    study = build_study(read_clients(files), "ill", outcome_positive="Yes")
+    study = build_study(read_clients(files), Columns("ill", outcome_positive="Yes"))
     assert study.feature_names == ("age", "sex[m]", "drug[b]", "drug[c]", "smokes")
     # Ages 20, 40, 60: mean 40, variance (400 + 0 + 400) / 3.
     sd = (800 / 3) ** 0.5
@@ -39,8 +40,8 @@ def test_an_encoding_worked_by_hand(files):
 def test_one_file_with_a_site_column_equals_one_file_per_client(files, tmp_path):
     lines = [f"{line},north" for line in NORTH.splitlines()[1:]] + [f"{line}, south" for line in SOUTH.splitlines()[1:]]
     (tmp_path / "all.csv").write_text("\n".join([NORTH.splitlines()[0] + ",site", *reversed(lines)]) + "\n")
-    together = build_study(read_sites(tmp_path / "all.csv", "site"), "ill", outcome_positive="Yes")
-    apart = build_study(read_clients(files), "ill", outcome_positive="Yes")
+    together = build_study(read_sites(tmp_path / "all.csv", "site"), Columns("ill", outcome_positive="Yes"))
+    apart = build_study(read_clients(files), Columns("ill", outcome_positive="Yes"))
     np.testing.assert_array_equal(np.sort(together.clients["north"]["x"], 0), np.sort(apart.clients["north"]["x"], 0))
     np.testing.assert_array_equal(together.clients["south"]["x"], apart.clients["south"]["x"])
     assert list(together.clients) == ["north", "south"] and together.feature_names == apart.feature_names
@@ -51,14 +52,14 @@ def test_parquet_and_npz_read_like_csv(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     np.savez(tmp_path / "t.npz", age=[20, 40], sex=np.array(["f", "m"]), ill=[True, False])
     for name in ("t.parquet", "t.npz"):
-        study = build_study({"only": read_table(tmp_path / name)}, "ill")
+        study = build_study({"only": read_table(tmp_path / name)}, Columns("ill"))
         np.testing.assert_allclose(study.clients["only"]["x"], [[-1, 0], [1, 1]])
         assert study.clients["only"]["y"].tolist() == [1, 0]
 
 
 def test_two_dimensional_arrays_are_features_by_their_name(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.array([[1.0, 5.0], [2.0, 7.0]]), y=[0.5, 1.5], z=[3.0, 4.0])
-    study = build_study({"only": read_table(tmp_path / "t.npz")}, "y", features=["x"], standardize=False)
+    study = build_study({"only": read_table(tmp_path / "t.npz")}, Columns("y", features=["x"], standardize=False))
     assert study.feature_names == ("x[0]", "x[1]")
     np.testing.assert_array_equal(study.clients["only"]["x"], [[1, 5], [2, 7]])
     assert study.clients["only"]["y"].tolist() == [0.5, 1.5]
@@ -67,25 +68,25 @@ def test_two_dimensional_arrays_are_features_by_their_name(tmp_path):
 def test_scale_is_that_of_all_rows_together():
     rng = np.random.default_rng(0)
     ages = 1e8 + rng.normal(size=(2, 50)) * [[1.0], [3.0]]  # a mean that would swamp a plain sum of squares
-    study = build_study(frames(a={"age": ages[0], "y": ages[0]}, b={"age": ages[1], "y": ages[1]}), "y")
+    study = build_study(frames(a={"age": ages[0], "y": ages[0]}, b={"age": ages[1], "y": ages[1]}), Columns("y"))
     assert study.standardization["age"].mean == pytest.approx(ages.mean(), rel=1e-15)
     assert study.standardization["age"].sd == pytest.approx(ages.std(), rel=1e-6)
 
 
 def test_outcomes_with_classes_and_counts():
     text = frames(a={"x": [0, 1, 0], "y": ["low", "high", "mid"]}, b={"x": [1, 0, 1], "y": ["low", "low", "low"]})
-    study = build_study(text, "y")
+    study = build_study(text, Columns("y"))
     assert study.outcome_levels == ("high", "low", "mid")
     assert study.clients["a"]["y"].tolist() == [1, 0, 2] and study.clients["b"]["y"].dtype.kind == "i"
     # One client holds whole numbers only, yet both get floats: a federation needs one kind.
-    mixed = build_study(frames(a={"x": [0, 1], "y": [1, 2]}, b={"x": [0, 1], "y": [0.5, 2.0]}), "y")
+    mixed = build_study(frames(a={"x": [0, 1], "y": [1, 2]}, b={"x": [0, 1], "y": [0.5, 2.0]}), Columns("y"))
     assert [rows["y"].dtype.kind for rows in mixed.clients.values()] == ["f", "f"] and mixed.outcome_levels == ()
-    coded = build_study(frames(a={"x": [0, 1], "y": [1, 2]}), "y", outcome_positive="1")
+    coded = build_study(frames(a={"x": [0, 1], "y": [1, 2]}), Columns("y", outcome_positive="1"))
     assert coded.clients["a"]["y"].tolist() == [1, 0] and coded.outcome_levels == ("2", "1")
 
 
 def test_codes_can_be_declared_categorical():
-    study = build_study(frames(a={"race": [1, 3, 2], "y": [0, 1, 0]}), "y", categorical=["race"])
+    study = build_study(frames(a={"race": [1, 3, 2], "y": [0, 1, 0]}), Columns("y", categorical=["race"]))
     assert study.feature_names == ("race[2]", "race[3]")
     np.testing.assert_array_equal(study.clients["a"]["x"], [[0, 0], [0, 1], [1, 0]])
 
@@ -94,7 +95,7 @@ def test_codes_with_and_without_a_decimal_point_are_one_level(tmp_path):
     (tmp_path / "n.csv").write_text("race,y\n1.0,0\n2.0,1\n")
     (tmp_path / "s.csv").write_text("race,y\n1,1.0\n03,0.0\n")
     tables = read_clients({"n": tmp_path / "n.csv", "s": tmp_path / "s.csv"})
-    study = build_study(tables, "y", categorical=["race"], outcome_positive="1.0")
+    study = build_study(tables, Columns("y", categorical=["race"], outcome_positive="1.0"))
     assert study.feature_names == ("race[1]", "race[2]")  # "03" stays as it is, and comes first
     assert study.outcome_levels == ("0", "1") and study.clients["s"]["y"].tolist() == [1, 0]
     (tmp_path / "all.csv").write_text("site,y\n1.0,0\n1,1\n-2.,1\n")
@@ -131,7 +132,7 @@ def test_other_separators_are_named(tmp_path, mark, words):
 
 def test_dropped_rows_are_counted_and_change_nothing_else(tmp_path):
     (tmp_path / "t.csv").write_text("age,sex,y\n1,f,0\nNA,m,1\n3,,0\n5,m,1\n")
-    study = build_study({"a": read_table(tmp_path / "t.csv")}, "y", missing="drop")
+    study = build_study({"a": read_table(tmp_path / "t.csv")}, Columns("y", missing="drop"))
     assert study.dropped == {"a": 2}
     np.testing.assert_allclose(study.clients["a"]["x"], [[-1, 0], [1, 1]])
 
@@ -139,7 +140,7 @@ def test_dropped_rows_are_counted_and_change_nothing_else(tmp_path):
 def test_missing_values_are_refused_with_client_column_count_and_row(tmp_path):
     (tmp_path / "t.csv").write_text("age,sex,y\n1,f,0\nNA,m,1\n3,,0\n.,m,1\n")
     with pytest.raises(DataError, match=r"'a' lacks values in 'age' \(2\), 'sex' \(1\) .*row 2 of t.csv.*drop"):
-        build_study({"a": read_table(tmp_path / "t.csv")}, "y")
+        build_study({"a": read_table(tmp_path / "t.csv")}, Columns("y"))
 
 
 @pytest.mark.parametrize(
@@ -161,18 +162,20 @@ def test_missing_values_are_refused_with_client_column_count_and_row(tmp_path):
 def test_refusals_name_what_is_wrong(files, change, options, words):
     files["south"].write_text(SOUTH.replace(*change))
     with pytest.raises(DataError, match=words):
-        build_study(read_clients(files), "ill", **({"outcome_positive": "Yes"} | options))
+        build_study(read_clients(files), Columns("ill", **({"outcome_positive": "Yes"} | options)))
 
 
 def test_constant_and_identifying_columns_are_refused():
     with pytest.raises(DataError, match=r"'x' is 3 in every row of every client.*Leave it out"):
-        build_study(frames(a={"x": [3, 3], "y": [0, 1]}, b={"x": [3, 3], "y": [0, 1]}), "y")
+        build_study(frames(a={"x": [3, 3], "y": [0, 1]}, b={"x": [3, 3], "y": [0, 1]}), Columns("y"))
     with pytest.raises(DataError, match="'x' is text with 1 different"):
-        build_study(frames(a={"x": ["u", "u"], "y": [0, 1]}), "y")
+        build_study(frames(a={"x": ["u", "u"], "y": [0, 1]}), Columns("y"))
     with pytest.raises(DataError, match="'x' is text with 60 different"):
-        build_study(frames(a={"x": [f"id{i}" for i in range(60)], "y": [0, 1] * 30}), "y")
+        build_study(frames(a={"x": [f"id{i}" for i in range(60)], "y": [0, 1] * 30}), Columns("y"))
     with pytest.raises(DataError, match="no clients"):
-        build_study({}, "y")
+        build_study({}, Columns("y"))
+    with pytest.raises(DataError, match="no outcome is named; name the column to predict"):
+        build_study(frames(a={"x": [0, 1]}), Columns())
 
 
 def test_unreadable_files_are_refused(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import fahmc
 from clinics import COLUMNS, SIZES, write_tables
 from fahmc import FAHMC, DebiasedFAHMC, tree
+from fahmc.data.columns import Columns
 from fahmc.data.sites import RemoteFederation
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
@@ -50,7 +51,7 @@ def shorter(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pooled_here(shorter) -> fahmc.Federation:
-    return fahmc.Federation.from_clients(build_study(read_clients(shorter), **COLUMNS).clients)
+    return fahmc.Federation.from_clients(build_study(read_clients(shorter), Columns(**COLUMNS)).clients)
 
 
 class Sites:

@@ -8,6 +8,7 @@ import pytest
 
 import fahmc
 from clinics import BREAKS, COLUMNS, OWN_MODELS, write_tables
+from fahmc.data.columns import Columns
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
 from fahmc.engines.flare.loopback import Loopback
@@ -23,7 +24,7 @@ def tables(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def pooled_here(tables) -> fahmc.Federation:
     """The same clients in one process: what a real federation must agree with."""
-    return fahmc.Federation.from_clients(build_study(read_clients(tables), **COLUMNS).clients)
+    return fahmc.Federation.from_clients(build_study(read_clients(tables), Columns(**COLUMNS)).clients)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fahmc
+from fahmc.data.columns import Columns
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
 from fahmc.engines.flare.kits import Kit
@@ -44,13 +45,8 @@ def test_the_walk_through_works_as_written(tmp_path):
 
     draws = fahmc.Draws.load(tmp_path / "preterm-run" / "draws.nc")
     clinics = {name: tmp_path / f"{name}.csv" for name in ("KY", "MN", "MS")}
-    study = build_study(
-        read_clients(clinics),
-        "outcome",
-        outcome_positive="preterm",
-        features=["treatment", "age", "hypertension", "previous_pregnancy", "pocket_depth"],
-        missing="drop",
-    )
+    features = ["treatment", "age", "hypertension", "previous_pregnancy", "pocket_depth"]
+    study = build_study(read_clients(clinics), Columns("outcome", features, "preterm", missing="drop"))
     here = fahmc.sample(
         fahmc.models.logistic_regression(2.5),
         fahmc.Federation.from_clients(study.clients),

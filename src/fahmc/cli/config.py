@@ -161,15 +161,7 @@ def _read_study(data: DataSection, folder: Path) -> Study:
     else:
         assert data.file is not None and data.site_column is not None  # checked by DataSection
         tables = read_sites(folder / data.file, data.site_column)
-    return build_study(
-        tables,
-        data.outcome or "",
-        features=data.features,
-        outcome_positive=data.outcome_positive,
-        categorical=data.categorical,
-        missing=data.missing,
-        standardize=data.standardize,
-    )
+    return build_study(tables, data)
 
 
 def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any, Literal, Self
 
@@ -10,24 +11,19 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from fahmc.cli.construct import unknown_key
 from fahmc.cli.toml_lines import KeyPath, Source
+from fahmc.data.columns import Columns
 
 
 class _Section(pydantic.BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class DataSection(_Section):
-    """[data]: where the rows lie, and what is made of them; paths are relative to the configuration file."""
+class DataSection(_Section, Columns):  # pyright: ignore[reportGeneralTypeIssues]  # frozen, by its model_config
+    """[data]: where the rows lie, and, as `Columns`, what is made of them; paths start at the configuration file."""
 
     file: str | None = None
     site_column: str | None = None
     clients: dict[str, str] | None = None
-    outcome: str | None = None
-    outcome_positive: str | None = None
-    features: list[str] | None = None
-    categorical: list[str] = []
-    missing: Literal["error", "drop"] = "error"
-    standardize: bool = True
     weights: dict[str, float] | None = None
 
     @property
@@ -40,7 +36,7 @@ class DataSection(_Section):
         has_both = self.file is not None and self.clients is not None
         if has_both or (self.file is None) != (self.site_column is None):
             raise ValueError("give either file and site_column, or a table [data.clients] with name = path; not both")
-        encoding = self.model_fields_set & {"outcome_positive", "features", "categorical", "missing", "standardize"}
+        encoding = self.model_fields_set & {column.name for column in dataclasses.fields(Columns)}
         if self.outcome is None and encoding:
             raise ValueError(f"{', '.join(sorted(encoding))} without outcome: name the outcome column as well")
         return self
@@ -112,6 +108,7 @@ def sentence(source: Source, entry: Any) -> str:
     where: KeyPath = tuple(str(part) for part in entry["loc"])
     name, message = ".".join(where), entry["msg"].removeprefix("Value error, ")
     message = re.sub("a valid dictionary.*", "a table", message)
+    message = re.sub("'str' instances.*|.* instance of Sequence", "Input should be a list", message)
     section: Any = Config
     for part in where[:-1]:
         section = _SECTIONS.get(part, section)

@@ -15,50 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fahmc.data.cells import Cells, complete_rows
+from fahmc.data.columns import Columns
 from fahmc.data.tables import Table, as_text, require_columns
 from fahmc.errors import DataError
 
 # More levels than this is an identifier or free text rather than a covariate.
 MAX_LEVELS = 50
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What a study takes from every client's table.
-
-    Attributes
-    ----------
-    outcome
-        Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
-        alphabetical order; numbers stay.
-    features
-        Columns to predict from; by default all but the outcome. Numbers stay numbers. Text becomes one 0/1 column for
-        each level but the alphabetically first.
-    outcome_positive
-        The level of the outcome that counts as 1.
-    categorical
-        Features whose numbers are codes, to be treated as text.
-    missing
-        What to do with a row that lacks a value: refuse it, or drop it and count it.
-    standardize
-        Centre and scale features that are numbers other than 0/1, by the mean and sd over all clients' rows.
-    """
-
-    outcome: str
-    features: tuple[str, ...] | None = None
-    outcome_positive: str | None = None
-    categorical: tuple[str, ...] = ()
-    missing: Literal["error", "drop"] = "error"
-    standardize: bool = True
-
-    def __post_init__(self):
-        if self.missing not in ("error", "drop"):
-            raise DataError(f"missing = {self.missing!r} is not known; choose 'error' or 'drop'.")
 
 
 @dataclass(frozen=True)
@@ -153,17 +120,17 @@ def choose_features(
     if not present:
         raise DataError("there are no clients; at least one table of rows is needed.")
     first = next(iter(present.values()))
-    wanted = [name for name in first if name != columns.outcome] if columns.features is None else list(columns.features)
+    outcome = columns.named_outcome
+    wanted = [name for name in first if name != outcome] if columns.features is None else list(columns.features)
     features: list[str] = []
     for name in wanted:
         parts = [] if name in first else [column for column in first if column.startswith(f"{name}[")]
         features += parts or [name]
     for client, names in present.items():
-        require_columns([columns.outcome, *features], names, f"{files[client]} of client {client!r}")
-    if columns.outcome in features or not features or len(set(features)) < len(features):
+        require_columns([outcome, *features], names, f"{files[client]} of client {client!r}")
+    if outcome in features or not features or len(set(features)) < len(features):
         raise DataError(
-            f"features = {wanted} with outcome {columns.outcome!r}: name at least one feature, each once, and not the "
-            "outcome."
+            f"features = {wanted} with outcome {outcome!r}: name at least one feature, each once, and not the outcome."
         )
     require_columns(columns.categorical, features, "the features (named under categorical)")
     return tuple(features)
@@ -173,7 +140,8 @@ def summarize(
     table: Table, client: str, columns: Columns, features: Sequence[str], *, show_cells: bool = True
 ) -> TableSummary:
     """Sum up one client's table for `agree`; with ``show_cells=False``, no refusal quotes what a cell holds."""
-    rows = complete_rows(table, client, [columns.outcome, *features], columns.missing)
+    outcome = columns.named_outcome
+    rows = complete_rows(table, client, [outcome, *features], columns.missing)
 
     def cells(column: str) -> Cells:
         return Cells(rows, client, column, show_cells)
@@ -185,7 +153,7 @@ def summarize(
             column: _summarize_column(cells(column), column in columns.categorical, columns.standardize)
             for column in features
         },
-        outcome=_summarize_column(cells(columns.outcome), columns.outcome_positive is not None, standardize=False),
+        outcome=_summarize_column(cells(outcome), columns.outcome_positive is not None, standardize=False),
     )
 
 
@@ -212,7 +180,7 @@ def encode(
 
     With ``show_cells=False``, for a refusal that is read elsewhere, the message does not quote what the cell holds.
     """
-    rows = complete_rows(table, client, [columns.outcome, *encoding.features], columns.missing)
+    rows = complete_rows(table, client, [columns.named_outcome, *encoding.features], columns.missing)
     blocks: list[np.ndarray] = []
     for column in encoding.features:
         cells = Cells(rows, client, column, show_cells)
@@ -224,7 +192,7 @@ def encode(
             blocks.append((cells.numbers() - scale.mean) / scale.sd)
         else:
             blocks.append(cells.numbers())
-    outcome = Cells(rows, client, columns.outcome, show_cells)
+    outcome = Cells(rows, client, columns.named_outcome, show_cells)
     y = outcome.codes(encoding.outcome_levels) if encoding.outcome_levels else outcome.numbers()
     return {"x": np.column_stack(blocks), "y": y}
 
@@ -291,7 +259,7 @@ def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | N
 
 
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
-    outcome, positive = columns.outcome, columns.outcome_positive
+    outcome, positive = columns.named_outcome, columns.outcome_positive
     levels = _agreed_levels(outcome, at_clients)
     if positive is not None:
         positive = str(as_text(np.array([positive], dtype=object))[0])  # written as the levels are

@@ -6,30 +6,27 @@ each has and what they look like, without any of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import jax
 import numpy as np
 
+from fahmc.data.columns import Columns
 from fahmc.data.federation import Federation, checked_weights
 from fahmc.errors import DataError
 from fahmc.types import Batch
 
-if TYPE_CHECKING:
-    from fahmc.data.encoding import Columns
-
 
 @dataclass(frozen=True)
-class Sites:
+class Sites(Columns):
     """What `fahmc.sample` takes instead of a `Federation` when the rows lie with the sites of a real federation.
 
     Parameters
     ----------
     outcome, features, outcome_positive, categorical, missing, standardize
-        Which columns to take from every site's table, and how: see `fahmc.data.encoding.Columns`. Without an outcome
-        the sites' npz arrays go as they are.
+        Which columns to take from every site's table, and how: see `fahmc.data.columns.Columns`.
     weights
         w_c by site, with sum 1; by default n_c / n.
 
@@ -39,36 +36,14 @@ class Sites:
     ('treatment', 'age')
     """
 
-    outcome: str | None = None
-    features: Sequence[str] | None = None
-    outcome_positive: str | None = None
-    categorical: Sequence[str] = ()
-    missing: Literal["error", "drop"] = "error"
-    standardize: bool = True
     weights: Mapping[str, float] | None = None
-
-    def __post_init__(self):
-        if isinstance(self.features, str) or isinstance(self.categorical, str):
-            raise DataError("features and categorical are lists of column names; put a single name into a list.")
-        if self.outcome is None and (self.features is not None or self.categorical or self.outcome_positive):
-            raise DataError("Sites names features without an outcome; name the outcome column as well.")
-        _ = self.columns
 
     @property
     def columns(self) -> Columns | None:
         """The columns to encode, or None where arrays go as they are."""
         if self.outcome is None:
             return None
-        from fahmc.data.encoding import Columns  # with it comes pandas, which most users of fahmc do not wait for
-
-        return Columns(
-            outcome=self.outcome,
-            features=None if self.features is None else tuple(self.features),
-            outcome_positive=self.outcome_positive,
-            categorical=tuple(self.categorical),
-            missing=self.missing,
-            standardize=self.standardize,
-        )
+        return Columns(**{column.name: getattr(self, column.name) for column in fields(Columns)})
 
 
 @dataclass(frozen=True, eq=False, repr=False)

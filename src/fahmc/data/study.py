@@ -6,13 +6,13 @@ and one built between sites hold the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from fahmc.data.encoding import Columns, Scale, agree, choose_features, encode, summarize
+from fahmc.data.columns import Columns
+from fahmc.data.encoding import Scale, agree, choose_features, encode, summarize
 from fahmc.data.tables import Table
 
 
@@ -41,33 +41,8 @@ class Study:
     dropped: dict[str, int]
 
 
-def build_study(
-    tables: Mapping[str, Table],
-    outcome: str,
-    *,
-    features: Sequence[str] | None = None,
-    outcome_positive: str | None = None,
-    categorical: Collection[str] = (),
-    missing: Literal["error", "drop"] = "error",
-    standardize: bool = True,
-) -> Study:
-    """Choose and encode the outcome and the features, the same way at every client.
-
-    Parameters
-    ----------
-    tables
-        Client name to table.
-    outcome, features, outcome_positive, categorical, missing, standardize
-        What to take from the tables, and how: see `Columns`.
-    """
-    columns = Columns(
-        outcome=outcome,
-        features=None if features is None else tuple(features),
-        outcome_positive=outcome_positive,
-        categorical=tuple(categorical),
-        missing=missing,
-        standardize=standardize,
-    )
+def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:
+    """Choose and encode the outcome and the features of each client's table, the same way at every client."""
     present = {client: list(table.columns) for client, table in tables.items()}
     chosen = choose_features(columns, present, {client: table.file for client, table in tables.items()})
     summaries = {client: summarize(table, client, columns, chosen) for client, table in tables.items()}

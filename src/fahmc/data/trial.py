@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fahmc.data.columns import Columns
 from fahmc.data.study import Study, build_study
 from fahmc.data.tables import Table, read_sites
 
@@ -69,7 +70,7 @@ def load_opt_trial() -> Study:
     >>> study.outcome_levels
     ('term', 'preterm')
     """
-    return build_study(clinic_tables(), "outcome", outcome_positive="preterm", missing="drop")
+    return build_study(clinic_tables(), Columns("outcome", outcome_positive="preterm", missing="drop"))
 
 
 def _rename(table: Table) -> Table:

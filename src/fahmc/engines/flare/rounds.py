@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import pydantic
 
-from fahmc.data.encoding import Columns, TableSummary, agree, choose_features
+from fahmc.data.columns import Columns
+from fahmc.data.encoding import TableSummary, agree, choose_features
 from fahmc.data.federation import checked_weights
 from fahmc.engines.flare.wire import Layout
 from fahmc.errors import DataError, FederationError, error_class

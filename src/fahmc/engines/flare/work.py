@@ -20,7 +20,8 @@ import pydantic
 
 from fahmc import keys, tree
 from fahmc.data.buckets import check_integers, single_client
-from fahmc.data.encoding import Columns, Encoding, encode, summarize
+from fahmc.data.columns import Columns
+from fahmc.data.encoding import Encoding, encode, summarize
 from fahmc.data.federation import Federation
 from fahmc.data.tables import Table, read_arrays, read_table
 from fahmc.density.gradient import check_minibatch
@@ -58,7 +59,7 @@ class Work:
         """Sum up the chosen columns, so that the sites can agree on how to write them as numbers."""
         parts = json.loads(request)
         asked, features = _COLUMNS.validate_python(parts["columns"]), parts["features"]
-        self._rules.check_columns([asked.outcome, *features])
+        self._rules.check_columns([asked.named_outcome, *features])
         summary = summarize(self._read(), self.name, asked, features, show_cells=False)
         self._rules.check_rows(summary.num_rows)
         return dataclasses.asdict(summary)
@@ -67,7 +68,7 @@ class Work:
         """Write the site's rows as numbers, and keep them here."""
         parts = json.loads(request)
         asked, agreed = _COLUMNS.validate_python(parts["columns"]), _ENCODING.validate_python(parts["encoding"])
-        self._rules.check_columns([asked.outcome, *agreed.features])
+        self._rules.check_columns([asked.named_outcome, *agreed.features])
         return self._keep(encode(self._read(), self.name, asked, agreed, show_cells=False))
 
     def take_arrays(self) -> dict[str, Any]:
