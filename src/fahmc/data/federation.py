@@ -65,12 +65,12 @@ class Federation:
         rows = tuple(_checked_rows(name, client_rows) for name, client_rows in clients.items())
         names = tuple(clients)
         _check_same_structure(names, rows)
-        sizes = np.array([_num_rows(client_rows) for client_rows in rows])
+        sizes = {name: _num_rows(client_rows) for name, client_rows in zip(names, rows, strict=True)}
         return cls(
             names=names,
             rows=rows,
-            weights=sizes / sizes.sum() if weights is None else checked_weights(names, weights),
-            row_weights=tuple(np.ones(size) for size in sizes),
+            weights=checked_weights(sizes, weights),
+            row_weights=tuple(np.ones(size) for size in sizes.values()),
         )
 
     @property
@@ -177,8 +177,11 @@ def _check_same_structure(names: tuple[str, ...], rows: tuple[Batch, ...]) -> No
             )
 
 
-def checked_weights(names: tuple[str, ...], weights: Any) -> np.ndarray:
-    """Return the weights in the clients' order with sum 1, or refuse them."""
+def checked_weights(sizes: Mapping[str, int], weights: Any) -> np.ndarray:
+    """Return w_c in the clients' order with sum 1, by default n_c / n, or refuse what was given."""
+    if weights is None:
+        return np.array(list(sizes.values())) / sum(sizes.values())
+    names = tuple(sizes)
     if isinstance(weights, Mapping):
         if set(weights) != set(names):
             unmatched = sorted(map(str, set(weights) ^ set(names)))

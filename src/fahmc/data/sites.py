@@ -66,13 +66,13 @@ class RemoteFederation(Federation):
         about: dict[str, Any],
     ) -> RemoteFederation:
         """Put together what the sites reported; ``example`` is a made-up row, the same for all."""
-        names, counts = tuple(sizes), np.array(list(sizes.values()))
+        names = tuple(sizes)
         return cls(
             names=names,
             rows=tuple(example for _ in names),
-            weights=counts / counts.sum() if weights is None else checked_weights(names, weights),
+            weights=checked_weights(sizes, weights),
             row_weights=tuple(np.ones(1) for _ in names),
-            reported_sizes=counts,
+            reported_sizes=np.array(list(sizes.values())),
             marks=tuple(marks[name] for name in names),
             about=about,
         )

@@ -106,10 +106,9 @@ def survey(
         }
     reports = {site: _read(_REPORT, site, report) for site, report in reports.items()}
     sizes = {site: report.num_rows for site, report in reports.items()}
-    shares = np.array(list(sizes.values())) / sum(sizes.values())
     return {
         "sizes": sizes,
-        "weights": list(shares if weights is None else checked_weights(tuple(sites), weights)),
+        "weights": list(checked_weights(sizes, weights)),
         "marks": {site: report.mark for site, report in reports.items()},
         "arrays": _same_arrays(reports),
         "about": about,
