@@ -51,7 +51,7 @@ def test_of_many_the_worst_are_shown_and_the_remark_says_so(many):
     chosen, remark = parameters.choose(None)
     assert len(chosen) == MAX_SHOWN
     assert {"w[3]", "w[7]", "w[21]"} <= set(chosen)
-    assert remark == f"{MAX_SHOWN} of 30 parameters, those with the worst R-hat"
+    assert remark == f" ({MAX_SHOWN} of 30 parameters, those with the worst R-hat)"
     chosen, _ = parameters.choose(None, first=["w[0]"])
     assert chosen[0] == "w[0]"
     assert len(chosen) == len(set(chosen)) == MAX_SHOWN

@@ -145,6 +145,17 @@ def test_titles_legends_and_panels_do_not_overlap(federated, pooled):
         assert head_is_free(figure)
 
 
+def test_any_name_is_shown_as_it_is_and_beside_its_neighbours(make_draws_of):
+    names = [r"$ $\frac{", "a very long name with its unit (mmol/l) and more", 60 * "x", "cost in $ and $"]
+    values = np.random.default_rng(0).normal(size=(2, 9, 4))
+    draws = make_draws_of(values, dims={"w": ("k",)}, coords={"k": names}, client_names=(names[0],))
+    runs = {names[0]: draws, "other": draws}
+    for figure in (plot_trace(draws), plot_marginals(runs), plot_forest(runs), plot_client_drift(draws)):
+        save(figure)
+        boxes = [axis.title.get_window_extent() for axis in axes_of(figure)]
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
 def test_unusable_requests_are_named(federated, make_draws):
     with pytest.raises(SettingsError, match="no parameter 'slope'"):
         plot_trace(federated, "slope")

@@ -5,6 +5,7 @@ Figures are made without pyplot, so no backend is chosen and no global setting o
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ LINE_STYLES = ("-", "--", ":", "-.")
 """Repeat the distinction where a page is printed in grey."""
 MARKERS = ("o", "D", "s", "^")
 
+_MAX_LABEL, _MAX_LEGEND = 60, 8
+_LETTERS_PER_INCH = 16  # of an axis not yet laid out, which takes 70 % of its panel; in the panel there is room for 14
 # Inches kept free above the panels, for the title and under it the legend; matplotlib's own layout lets them overlap.
 _TITLE_HEIGHT, _LEGEND_HEIGHT = 0.4, 0.3
 
@@ -52,11 +55,16 @@ def panels(
 
 
 def dress(axis: Axes, title: str | None = None) -> None:
-    """Give an axis the common look."""
+    """Give an axis the common look, and a title that does not run into its neighbours'."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=9)
     if title is not None:
-        axis.set_title(title, fontsize=10)
+        axis.set_title(plain(title, int(_LETTERS_PER_INCH * axis.bbox.width / axis.figure.dpi)), fontsize=10)
+
+
+def plain(name: str, max_letters: int = _MAX_LABEL) -> str:
+    """Return somebody's name for something as matplotlib must have it: in short lines, with no formula in it."""
+    return textwrap.fill(name, max_letters).replace("$", r"\$")
 
 
 def label_decades(axis: Axes, *which: str) -> None:
@@ -71,25 +79,20 @@ def label_decades(axis: Axes, *which: str) -> None:
         ticks.set_minor_formatter(NullFormatter())
 
 
-def legend_below_title(figure: Figure, axis: Axes, *, max_entries: int = 8) -> None:
-    """Put one legend for all panels between title and panels; entries past ``max_entries`` are left to the eye."""
+def legend_below_title(figure: Figure, axis: Axes) -> None:
+    """Put one legend for all panels between title and panels; entries past the eighth are left to the eye."""
     handles, labels = axis.get_legend_handles_labels()
     if len(handles) > 1:
         legend = figure.legend(
-            handles[:max_entries],
-            labels[:max_entries],
+            handles[:_MAX_LEGEND],
+            [plain(label) for label in labels[:_MAX_LEGEND]],
             loc="upper center",
             bbox_to_anchor=(0.5, 1 - _TITLE_HEIGHT / figure.get_figheight()),
             borderaxespad=0,
-            ncols=max_entries,
+            ncols=_MAX_LEGEND,
             fontsize=9,
             frameon=False,
         )
         for line in legend.get_lines():
             line.set_linewidth(max(line.get_linewidth(), 2.0))
             line.set_alpha(1.0)
-
-
-def with_remark(title: str, remark: str) -> str:
-    """Return the title, and the remark in brackets if there is one."""
-    return f"{title} ({remark})" if remark else title

@@ -64,7 +64,7 @@ class Parameters:
         return found
 
     def choose(self, names: str | Sequence[str] | None, first: Sequence[str] = ()) -> tuple[list[str], str]:
-        """Return what a figure shows, and a remark for its title.
+        """Return what a figure shows, and what to add to its title.
 
         Without ``names`` these are all parameters, or if they are many ``first`` and then those with the worst R-hat.
         """
@@ -76,7 +76,7 @@ class Parameters:
         badness = np.nan_to_num(self.r_hat(), nan=np.inf)
         others = [self.names[i] for i in np.argsort(-badness, kind="stable") if self.names[i] not in first]
         worst = set(others[: max(0, MAX_SHOWN - len(first))])
-        remark = f"{len(first) + len(worst)} of {len(self.names)} parameters, those with the worst R-hat"
+        remark = f" ({len(first) + len(worst)} of {len(self.names)} parameters, those with the worst R-hat)"
         return [*first, *(name for name in self.names if name in worst)], remark
 
 

@@ -3,6 +3,10 @@
 Each function returns a `matplotlib.figure.Figure` that belongs to no backend: save it with ``figure.savefig(path)``;
 a notebook shows it as the last expression of a cell. Parameters are named as in the summary, e.g.
 ``"coefficients[age]"``; a variable's name stands for all its entries.
+
+Estimates are ArviZ's, the drawing is ours: ArviZ 0.23 draws highest-density intervals, where the summary has
+equal-tailed ones, nothing for a constant, a pair of ``$`` in a name as a formula, and its traces need what matplotlib
+3.13 removes.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fahmc.errors import DataError, SettingsError
-from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, legend_below_title, panels, with_remark
+from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, legend_below_title, panels, plain
 from fahmc.report.convergence import max_r_hat, relative_drift
 from fahmc.report.parameters import Parameters
 from fahmc.report.predictive import expected_calibration_error, reliability
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from fahmc.draws import Draws
@@ -45,25 +50,15 @@ def plot_trace(draws: Draws, names: str | Sequence[str] | None = None, *, title:
     """
     parameters = Parameters.from_draws(draws)
     chosen, remark = parameters.choose(names)
-    figure, axes = panels(
-        len(chosen),
-        title or with_remark("Traces", remark),
-        num_columns=2,
-        panel=(5.2, 1.7),
-        has_legend=draws.num_chains > 1,
-    )
-    rounds = _rounds(draws)
-    every = -(-len(rounds) // _MAX_POINTS)
+    title = title or f"Traces{remark}"
+    figure, axes = panels(len(chosen), title, num_columns=2, panel=(5.2, 1.7), has_legend=draws.num_chains > 1)
     for axis, name in zip(axes, chosen, strict=True):
-        for chain, path in enumerate(parameters[name]):
-            colour = COLOURS[chain % len(COLOURS)]
-            axis.plot(rounds[::every], path[::every], color=colour, lw=0.6, alpha=0.75, label=f"chain {chain + 1}")
+        _draw_paths(axis, draws, parameters[name])
         r_hat = max_r_hat(parameters[name])
         dress(axis, name if np.isnan(r_hat) else f"{name}   (R-hat {r_hat:.3f})")
-        axis.margins(x=0.01)
-    for axis in axes[-2:]:
-        axis.set_xlabel("round" if every == 1 else f"round (1 draw in {every} shown)", fontsize=9)
-    legend_below_title(figure, axes[0], max_entries=8)
+    for axis in axes[:-2]:
+        axis.set_xlabel("")
+    legend_below_title(figure, axes[0])
     return figure
 
 
@@ -82,13 +77,8 @@ def plot_marginals(
     import arviz
 
     parameters, chosen, remark = _common(runs, names)
-    figure, axes = panels(
-        len(chosen),
-        title or with_remark("Marginal posteriors", remark),
-        num_columns=3,
-        panel=(3.5, 2.1),
-        has_legend=len(runs) > 1,
-    )
+    title = title or f"Marginal posteriors{remark}"
+    figure, axes = panels(len(chosen), title, num_columns=3, panel=(3.5, 2.1), has_legend=len(runs) > 1)
     for axis, name in zip(axes, chosen, strict=True):
         for index, (label, own) in enumerate(parameters.items()):
             colour, style = COLOURS[index % len(COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
@@ -131,16 +121,11 @@ def plot_forest(
         raise SettingsError(f"interval is {interval}; it must lie between 0.5 and 1, e.g. 0.95.")
     parameters, chosen, remark = _common(runs, names)
     height = 1.3 + len(chosen) * (0.2 + 0.17 * len(runs))
-    figure, (axis,) = panels(
-        1,
-        title or with_remark(f"Medians, 50 % and {100 * interval:g} % intervals", remark),
-        num_columns=1,
-        panel=(8, height),
-        has_legend=len(runs) > 1,
-    )
+    title = title or f"Medians, 50 % and {100 * interval:g} % intervals{remark}"
+    figure, (axis,) = panels(1, title, num_columns=1, panel=(8, height), has_legend=len(runs) > 1)
     probabilities = [(1 - interval) / 2, 0.25, 0.5, 0.75, (1 + interval) / 2]
     # The runs of one parameter share 60 % of its row, in the order of the legend from the top.
-    offsets = np.linspace(-0.3, 0.3, len(runs) + 2)[1:-1] if len(runs) > 1 else np.zeros(1)
+    offsets = np.linspace(-0.3, 0.3, len(runs) + 2)[1:-1]
     for index, (label, own) in enumerate(parameters.items()):
         colour = COLOURS[index % len(COLOURS)]
         rows = np.arange(len(chosen)) + offsets[index]
@@ -151,7 +136,7 @@ def plot_forest(
         axis.hlines(rows, quarter, three_quarters, color=colour, lw=4)
         axis.plot(median, rows, MARKERS[index % len(MARKERS)], color=colour, mec="white", mew=0.8, ms=6, label=label)
     axis.axvline(0, color="0.6", lw=0.8, zorder=0)
-    axis.set_yticks(range(len(chosen)), chosen)
+    axis.set_yticks(range(len(chosen)), [plain(name) for name in chosen])
     axis.set_ylim(len(chosen) - 0.5, -0.5)
     dress(axis)
     axis.set_xlabel("parameter value", fontsize=9)
@@ -177,23 +162,21 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     total = np.sqrt(np.mean(drift**2, axis=0))
     shown = np.arange(len(total)) if len(total) <= _MAX_CLIENTS else np.sort(np.argsort(-total)[:_MAX_CLIENTS])
     which = "per client" if len(shown) == len(total) else f"{len(shown)} largest of {len(total)} clients"
-    figure, axes = panels(
-        2, title or _drift_title(draws), num_columns=2, panel=(5, max(3.2, 1.2 + 0.26 * len(shown))), has_legend=False
-    )
+    share = relative_drift(draws)
+    words = "" if np.isnan(share) else f": {100 * share:.2g} % of the posterior's width"
+    size = 5, max(3.2, 1.2 + 0.26 * len(shown))
+    title = title or f"Client drift before averaging{words}"
+    figure, axes = panels(2, title, num_columns=2, panel=size, has_legend=False)
     axes[0].barh(range(len(shown)), total[shown], color=COLOURS[5], height=0.65)
     for chain in drift:
         axes[0].plot(chain[shown], range(len(shown)), "o", color="0.15", ms=4, alpha=0.7)
-    axes[0].set_yticks(range(len(shown)), [draws.client_names[i] for i in shown])
+    axes[0].set_yticks(range(len(shown)), [plain(draws.client_names[i]) for i in shown])
     axes[0].invert_yaxis()
     axes[0].set_xlim(left=0)
     axes[0].set_xlabel("RMS distance from the average", fontsize=9)
     dress(axes[0], f"{which} (bar: all chains, dots: each chain)")
-    rounds = _rounds(draws)
-    every = -(-len(rounds) // _MAX_POINTS)
-    for chain, path in enumerate(np.asarray(draws.stats["client_drift"])):
-        axes[1].plot(rounds[::every], path[::every], color=COLOURS[chain % len(COLOURS)], lw=0.6, alpha=0.75)
+    _draw_paths(axes[1], draws, draws.stats["client_drift"])
     axes[1].set_ylim(bottom=0)
-    axes[1].set_xlabel("round", fontsize=9)
     axes[1].set_ylabel("weighted RMS over clients", fontsize=9)
     dress(axes[1], "over the run, one line per chain")
     return figure
@@ -219,10 +202,8 @@ def plot_calibration(
     error = expected_calibration_error(probabilities, labels, num_bins=num_bins)
     used, width = bins.counts > 0, 1 / num_bins
     centres = (bins.edges[:-1] + bins.edges[1:]) / 2
-    default = f"Calibration: ECE {100 * error:.1f} % over {bins.counts.sum():,} rows"
-    figure, (top, bottom) = panels(
-        2, title or default, num_columns=1, panel=(6, 3.0), has_legend=True, height_ratios=(3, 1)
-    )
+    title = title or f"Calibration: ECE {100 * error:.1f} % over {bins.counts.sum():,} rows"
+    figure, (top, bottom) = panels(2, title, num_columns=1, panel=(6, 3.0), has_legend=True, height_ratios=(3, 1))
     top.plot([0, 1], [0, 1], color="0.5", lw=1.2, ls="--", label="perfect calibration", zorder=3)
     top.bar(centres[used], bins.accuracy[used], width=0.92 * width, color=COLOURS[5], label="share right")
     top.plot(bins.confidence[used], bins.accuracy[used], "o", color=COLOURS[0], ms=4, label="bin's mean probability")
@@ -242,7 +223,7 @@ def plot_calibration(
 def _common(
     runs: Mapping[str, Draws], names: str | Sequence[str] | None
 ) -> tuple[dict[str, Parameters], list[str], str]:
-    """Return the parameters of every run, the names to show, and a remark on the choice."""
+    """Return the parameters of every run, the names to show, and what the title says of the choice."""
     if not runs:
         raise SettingsError("There are no runs to draw; give at least one, e.g. {'federated': draws}.")
     parameters = {label: Parameters.from_draws(draws) for label, draws in runs.items()}
@@ -254,14 +235,13 @@ def _common(
     return parameters, chosen, remark
 
 
-def _rounds(draws: Draws) -> np.ndarray:
-    """Return the round after which each draw was kept."""
+def _draw_paths(axis: Axes, draws: Draws, paths: np.ndarray) -> None:
+    """Draw values [chain, draw], one line per chain, against the round after which each draw was kept."""
     thin, warmup = draws.settings.get("thin", 1) or 1, draws.settings.get("num_warmup_rounds", 0) or 0
-    return warmup + thin * np.arange(1, draws.num_draws + 1)
-
-
-def _drift_title(draws: Draws) -> str:
-    """Set the clients' drift against the posterior's width."""
-    share = relative_drift(draws)
-    words = "" if np.isnan(share) else f": {100 * share:.2g} % of the posterior's width"
-    return f"Client drift before averaging{words}"
+    rounds = warmup + thin * np.arange(1, draws.num_draws + 1)
+    every = -(-draws.num_draws // _MAX_POINTS)
+    axis.set_prop_cycle(color=COLOURS)
+    labels = [f"chain {chain}" for chain in range(1, draws.num_chains + 1)]
+    axis.plot(rounds[::every], paths.T[::every], lw=0.6, alpha=0.75, label=labels)
+    axis.margins(x=0.01)
+    axis.set_xlabel("round" if every == 1 else f"round (1 draw in {every} shown)", fontsize=9)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fahmc.errors import SettingsError
 from fahmc.report import plots
-from fahmc.report.canvas import with_remark
 from fahmc.report.page import Content, Table, as_html, as_markdown
 from fahmc.report.parameters import Parameters, parameter_table
 from fahmc.report.quantities import in_bytes, in_time, in_words, rounded
@@ -149,15 +148,15 @@ def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: s
     figures = {
         "forest": (
             "Medians with 50 % (thick) and 95 % (thin) intervals.",
-            plots.plot_forest(runs, names, title=with_remark("Medians, 50 % and 95 % intervals", remark)),
+            plots.plot_forest(runs, names, title=f"Medians, 50 % and 95 % intervals{remark}"),
         ),
         "marginals": (
             "Marginal posterior densities, all chains joined.",
-            plots.plot_marginals(runs, names, title=with_remark("Marginal posteriors", remark)),
+            plots.plot_marginals(runs, names, title=f"Marginal posteriors{remark}"),
         ),
         "trace": (
             "The path of each chain. Chains that have met overlap and show no trend.",
-            plots.plot_trace(draws, names, title=with_remark("Traces", remark)),
+            plots.plot_trace(draws, names, title=f"Traces{remark}"),
         ),
         "drift": (
             "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
