@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -37,6 +40,15 @@ def test_summary_is_arvizs_with_plain_intervals(draws):
     )
     assert {"ess_bulk", "ess_tail", "mcse_mean", "r_hat"} <= set(table.columns)
     assert {"5%", "95%"} <= set(draws.summary(interval=0.9).columns)
+
+
+def test_a_summary_does_not_warn(tmp_path):
+    code = (
+        "from fahmc import Draws; from numpy import eye; Draws(eye(9), {'n': eye(9)}, 'a', eye(9, 1), {}, {}).summary()"
+    )
+    # ArviZ's announcement comes once a day, as a file in the user's cache remembers; here there is none.
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, check=True)
 
 
 @pytest.mark.parametrize(("num_chains", "num_rounds"), [(1, 1), (1, 30), (3, 2), (8, 4)])

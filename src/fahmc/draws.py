@@ -76,7 +76,7 @@ class Draws:
 
         R-hat needs at least two chains and four draws, and is NaN otherwise.
         """
-        import arviz as az
+        from fahmc._arviz import arviz as az
 
         posterior: Any = self.to_arviz()["posterior"]
         table: Any = az.summary(posterior, kind="diagnostics", round_to="none")
@@ -104,7 +104,7 @@ class Draws:
             A `Federation` (or a batch of rows): adds the group ``log_likelihood`` of its rows, in the clients' order,
             for LOO and WAIC. Needs the model, which draws loaded from a file do not have.
         """
-        import arviz as az
+        from fahmc._arviz import arviz as az
 
         groups: dict[str, Any] = {"posterior": self.named(), "sample_stats": dict(self.stats)}
         dims = {name: list(self.dims[name]) for name in self.named() if name in self.dims}
@@ -152,7 +152,7 @@ class Draws:
     @classmethod
     def load(cls, path: str | os.PathLike) -> Draws:
         """Read what `save` wrote. Positions come back as dicts, lists and tuples of NumPy arrays."""
-        import arviz as az
+        from fahmc._arviz import arviz as az
 
         if not Path(path).exists():
             raise CheckpointError(f"{path} does not exist; Draws.load needs a file written by Draws.save.")

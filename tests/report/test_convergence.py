@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import arviz
 import numpy as np
 import pytest
 from scipy.stats import kstest
 
+from fahmc._arviz import arviz
 from fahmc.errors import DataError, SettingsError
 from fahmc.report import RHatBelow, difference_in_mcse, ess, max_r_hat, mcse, r_hat
 

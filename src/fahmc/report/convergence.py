@@ -179,8 +179,9 @@ def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str
     if num_chains < min_chains or num_draws < _MIN_DRAWS:
         return {name: np.full(array.shape[2:], np.nan) for name, array in arrays.items()}
 
-    import arviz
     import xarray
+
+    from fahmc._arviz import arviz
 
     # Built here because ArviZ's own conversion warns when chains outnumber draws, which an early check may well have.
     dataset = xarray.Dataset(

@@ -74,7 +74,7 @@ def plot_marginals(
     names, title
         As in `plot_trace`.
     """
-    import arviz
+    from fahmc._arviz import arviz
 
     parameters, chosen, remark = _common(runs, names)
     title = title or f"Marginal posteriors{remark}"
