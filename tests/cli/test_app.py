@@ -1,7 +1,6 @@
 """The commands: what they print, what they leave behind, and how they end."""
 
 import errno
-import fcntl
 import json
 import re
 import signal
@@ -12,6 +11,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 import fahmc
@@ -278,8 +278,7 @@ def test_resume_after_an_interrupt_gives_the_undisturbed_draws(tmp_path, long_ru
 
 def test_two_processes_do_not_share_a_folder(short_run):
     folder, _ = short_run
-    with open(folder / ".lock", "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(folder / ".lock"):
         assert "Another process is sampling" in fails(4, "resume", folder)
 
 

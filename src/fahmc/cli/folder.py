@@ -122,8 +122,7 @@ class ResultFolder:
         try:
             yield
         finally:
-            if lock is not None:
-                lock.close()
+            lock.release()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -53,8 +53,7 @@ class Work:
 
     def close(self) -> None:
         """Let other processes in."""
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     @property
     def seconds(self) -> float:

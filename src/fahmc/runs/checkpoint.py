@@ -18,9 +18,10 @@ import os
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from fahmc.errors import CheckpointError
 
@@ -106,8 +107,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Let another process have the folder."""
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
 
 def read_fingerprint(path: str | os.PathLike) -> dict[str, Any]:
@@ -145,22 +145,16 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def lock_folder(path: Path) -> IO[bytes] | None:
+def lock_folder(path: Path) -> FileLock:
     """Keep other processes out of the folder; the system lets go of the lock however this process ends."""
+    lock = FileLock(path / ".lock", thread_local=False)  # whichever thread closes a run releases it
     try:
-        import fcntl
-    except ImportError:  # Windows has no flock
-        return None
-    try:
-        file = open(path / ".lock", "wb")
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise CheckpointError(f"Another process is sampling into {path}; wait for it, or use another folder.") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be used as a run's folder: {error.strerror}.") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise CheckpointError(f"Another process is sampling into {path}; wait for it, or use another folder.") from None
-    return file
+    return lock
 
 
 def _read_block(file: Path, checksum: str, first_round: int) -> dict[str, Any] | None:
