@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _PACKAGES = ("fahmc", "jax", "jaxlib", "numpy", "torch", "blackjax", "numpyro")
-_STAT = Path("/proc/stat")
-_WATCHED_FOR = 0.3
 
 
 def machine_facts() -> dict[str, Any]:
@@ -48,16 +47,5 @@ def num_cores() -> int:
 
 
 def busy_share() -> float:
-    """Return the share of the machine that others use while this process sleeps; 0 where that cannot be seen."""
-    if not _STAT.exists():
-        return 0.0
-    before = _ticks()
-    time.sleep(_WATCHED_FOR)
-    idle, total = (later - earlier for later, earlier in zip(_ticks(), before, strict=True))
-    return 1 - idle / max(total, 1)
-
-
-def _ticks() -> tuple[int, int]:
-    """Return the ticks that all cores idled or waited for a disk, and all ticks."""
-    ticks = [int(word) for word in _STAT.read_text(encoding="utf-8").splitlines()[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    """Return the share of the machine that others use while this process sleeps."""
+    return psutil.cpu_percent(interval=0.3) / 100
