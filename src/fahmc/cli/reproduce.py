@@ -19,7 +19,7 @@ from fahmc.experiments.catalogue import FIGURES, choose, takes
 from fahmc.experiments.folder import count_standings
 from fahmc.experiments.outcome import SCALES, Outcome, Scale, Standing
 from fahmc.experiments.reproduce import WORK_FOLDER, reproduce
-from fahmc.experiments.work import Report
+from fahmc.experiments.work import ShowJobs
 from fahmc.report.quantities import in_time
 
 _COLOURS = {Standing.REPRODUCED: "green", Standing.NOT_REPRODUCED: "yellow", Standing.OUT_OF_REACH: "cyan"}
@@ -60,8 +60,8 @@ def run_reproduce(names: Sequence[str], out: Path, scale: str, hidden: str | Non
     made = {}
     for figure in figures:
         try:
-            with _progress(f"figure {figure.name}", output) as report:
-                outcome, seconds = reproduce(figure, out, chosen_scale, report, hidden=layers)
+            with _progress(f"figure {figure.name}", output) as show_jobs:
+                outcome, seconds = reproduce(figure, out, chosen_scale, show_jobs, hidden=layers)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"figure {figure.name} is not finished; the runs done so far are kept in {out / WORK_FOLDER}, and the "
@@ -107,7 +107,7 @@ def _verdict_table(name: str, outcome: Outcome) -> Table:
 
 
 @contextmanager
-def _progress(title: str, output: Output) -> Iterator[Report]:
+def _progress(title: str, output: Output) -> Iterator[ShowJobs]:
     """Show the jobs done, and what is being done."""
     console = Console(stderr=True)
     if output.is_quiet or not console.is_terminal:

@@ -21,7 +21,7 @@ from fahmc.experiments.figure_1_step_size import NOISE
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
 from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
 from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, label_decades, panels
-from fahmc.report.marginal_error import OnlineMarginalError
+from fahmc.report.online_error import OnlineMarginalError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -9,7 +9,7 @@ from fahmc.errors import SettingsError
 from fahmc.experiments import folder as folders
 from fahmc.experiments.catalogue import FIGURES
 from fahmc.experiments.outcome import SCALES, Figure, Outcome, Run, Scale
-from fahmc.experiments.work import Report, Work
+from fahmc.experiments.work import ShowJobs, Work
 from fahmc.runs.checkpoint import write_atomically
 
 # Results of single runs and references, next to the figures but out of sight.
@@ -20,7 +20,7 @@ def reproduce(
     figure: Figure,
     out: Path,
     scale: Scale,
-    report: Report = lambda done, total, doing: None,
+    show_jobs: ShowJobs = lambda done, total, doing: None,
     *,
     hidden: tuple[int, ...] | None = None,
 ) -> tuple[Outcome, float]:
@@ -32,7 +32,7 @@ def reproduce(
     _refuse_larger_scale(folder, scale)
     # Before the runs: a place that cannot be written to is better found out now.
     folder.mkdir(parents=True, exist_ok=True)
-    with closing(Work(out / WORK_FOLDER / scale, report)) as work:
+    with closing(Work(out / WORK_FOLDER / scale, show_jobs)) as work:
         outcome = figure.make(Run(scale, work, lambda name: folders.read_table(out / name, scale), hidden))
         folders.write(folder, figure, outcome, scale, work)
         seconds = work.seconds

@@ -21,7 +21,7 @@ _FORMAT = 1
 _ENTRY = {"job", "result", "seconds", "machine"}
 
 
-class Report(Protocol):
+class ShowJobs(Protocol):
     """Told how many jobs are done, of how many, and what is being done."""
 
     def __call__(self, done: int, total: int, doing: str, /) -> None:
@@ -41,8 +41,8 @@ class Work:
         Where results, references and unfinished runs are kept; locked until `close`.
     """
 
-    def __init__(self, folder: Path, report: Report = lambda done, total, doing: None):
-        self.folder, self._report = folder, report
+    def __init__(self, folder: Path, show_jobs: ShowJobs = lambda done, total, doing: None):
+        self.folder, self._show_jobs = folder, show_jobs
         self._path = folder / "results.jsonl"
         self._done = self._total = 0
         self._used: set[str] = set()
@@ -78,7 +78,7 @@ class Work:
     def expect(self, num_jobs: int) -> None:
         """Announce jobs to come, for the progress bar."""
         self._total += num_jobs
-        self._report(self._done, self._total, "")
+        self._show_jobs(self._done, self._total, "")
 
     def once(self, job: Mapping[str, Any], compute: Callable[[Path], Values], label: str = "") -> Values:
         """Return the job's result: the one on file, or else what ``compute`` returns, which is filed.
@@ -88,7 +88,7 @@ class Work:
         job = {"format": _FORMAT, **job}
         key = json.dumps(job, sort_keys=True)
         checkpoints = self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
-        self._report(self._done, self._total, label)
+        self._show_jobs(self._done, self._total, label)
         if key not in self._known:
             began = time.perf_counter()
             result = compute(checkpoints)
@@ -98,7 +98,7 @@ class Work:
         # A job that two scores or two sweeps ask for is one.
         self._done += key not in self._used
         self._used.add(key)
-        self._report(self._done, max(self._total, self._done), label)
+        self._show_jobs(self._done, max(self._total, self._done), label)
         return self._known[key]["result"]
 
     def _keep(self, key: str, entry: Values) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Report(Protocol):
+class ShowRounds(Protocol):
     """Called after each block with the rounds done so far."""
 
     def __call__(self, rounds_done: int, /) -> None:
@@ -19,7 +19,7 @@ class Report(Protocol):
 
 
 @contextmanager
-def round_progress(total: int, done: int, num_warmup_rounds: int, shown: bool | None) -> Iterator[Report]:
+def round_progress(total: int, done: int, num_warmup_rounds: int, shown: bool | None) -> Iterator[ShowRounds]:
     """Show a bar with rounds per second and the time left; ``shown=None`` means only on a terminal."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda rounds_done: None
@@ -41,7 +41,7 @@ def round_progress(total: int, done: int, num_warmup_rounds: int, shown: bool | 
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("warm-up", total=total, completed=done, rate="compiling")
 
-        def report(rounds_done: int) -> None:
+        def show_rounds(rounds_done: int) -> None:
             speed = bar.tasks[0].speed
             bar.update(
                 task,
@@ -50,7 +50,7 @@ def round_progress(total: int, done: int, num_warmup_rounds: int, shown: bool | 
                 rate=f"{speed:,.0f}/s" if speed else "",
             )
 
-        yield report
+        yield show_rounds
 
 
 class Interrupt:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fahmc import report
 from fahmc.errors import DataError
-from fahmc.report.distances import marginal_error
-from fahmc.report.marginal_error import OnlineMarginalError
+from fahmc.report.online_error import OnlineMarginalError
 
 GENERATOR = np.random.default_rng(3)
 REFERENCE = GENERATOR.normal(scale=[0.1, 1.0, 30.0], size=(5000, 3))
@@ -20,7 +20,7 @@ def test_equals_the_exact_error(shift, scale, num_samples):
     samples = np.random.default_rng(4).normal(size=(num_samples, 3)) * [0.1, 1.0, 30.0] * scale + shift
     error = OnlineMarginalError(REFERENCE)
     error.add(samples)
-    assert error.value() == pytest.approx(marginal_error(samples, REFERENCE), rel=5e-3)
+    assert error.value() == pytest.approx(report.marginal_error(samples, REFERENCE), rel=5e-3)
 
 
 def test_does_not_depend_on_how_samples_come():
@@ -32,7 +32,7 @@ def test_does_not_depend_on_how_samples_come():
     assert one_by_one.num_samples == 300 and one_by_one.value() == pytest.approx(at_once.value(), rel=1e-12)
     at_once.reset()
     at_once.add(samples[:10])
-    assert at_once.value() == pytest.approx(marginal_error(samples[:10], REFERENCE), rel=5e-3)
+    assert at_once.value() == pytest.approx(report.marginal_error(samples[:10], REFERENCE), rel=5e-3)
 
 
 def test_a_coordinate_that_never_moved():
