@@ -35,11 +35,11 @@ class Draws:
     positions: Position
     """Pytree of arrays [chain, draw, ...]."""
     stats: dict[str, np.ndarray]
-    """Each [chain, draw]: ``client_drift`` = (Σ_c w_c |θ_c − θ|²)^½ at the round's end, ``step_size``, ``n_steps``,
-    ``diverging``, and with Metropolis correction ``acceptance_rate``."""
+    """Each [chain, draw]: ``diverging``, and if the sampler has them ``client_drift`` = (Σ_c w_c |θ_c − θ|²)^½ at the
+    round's end, ``step_size``, ``n_steps``, and with Metropolis correction ``acceptance_rate``."""
     client_names: tuple[str, ...]
-    client_drift: np.ndarray
-    """[chain, client]: root mean square of |θ_c − θ| over the rounds after warm-up."""
+    client_drift: Any
+    """[chain, client]: root mean square of |θ_c − θ| over the rounds after warm-up; None if the sampler has no θ_c."""
     settings: dict[str, Any]
     """Everything the draws depend on, as JSON values."""
     cost: dict[str, float]
@@ -124,9 +124,9 @@ class Draws:
             data: Any = az.from_dict(
                 **groups, coords=dict(self.coords), dims=dims, posterior_attrs=attrs, sample_stats_attrs=attrs
             )
-        per_client = (("chain", "client"), self.client_drift)
-        stats = data.sample_stats.assign(client_drift_rms=per_client)
-        data.sample_stats = stats.assign_coords(client=list(self.client_names))
+        data.sample_stats = data.sample_stats.assign_coords(client=list(self.client_names))
+        if self.client_drift is not None:
+            data.sample_stats["client_drift_rms"] = (("chain", "client"), self.client_drift)
         return data
 
     def save(self, path: str | os.PathLike) -> None:
@@ -165,7 +165,7 @@ class Draws:
         stats = {str(name): values.values for name, values in data.sample_stats.data_vars.items()}
         return cls(
             positions=tree.fill(about["positions"], arrays),
-            client_drift=stats.pop("client_drift_rms"),
+            client_drift=stats.pop("client_drift_rms", None),
             client_names=tuple(str(name) for name in data.sample_stats.client.values),
             stats=stats,
             settings=about["settings"],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import doctest
-import importlib
 import re
 from html.parser import HTMLParser
 
@@ -13,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fahmc.errors import SettingsError
-from fahmc.report import parameter_table, write_report
+from fahmc.draws import Draws
+from fahmc.errors import DataError, SettingsError
+from fahmc.report import parameter_table, plot_client_drift, write_report
 
 FILES = ["drift.png", "forest.png", "marginals.png", "report.html", "summary.csv", "summary.md", "trace.png"]
 
@@ -177,11 +176,17 @@ def test_nothing_is_written_when_something_is_wrong(federated, tmp_path):
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize("name", ["distances", "predictive", "quantities"])
-def test_examples_in_docstrings_run(name):
-    results = doctest.testmod(importlib.import_module(f"fahmc.report.{name}"))
-    assert results.attempted > 0
-    assert results.failed == 0
+def test_a_sampler_without_steps_and_drift_can_be_reported(make_draws, tmp_path):
+    draws = make_draws(num_draws=100, autocorrelation=0.98)
+    bare = dataclasses.replace(draws, stats={"diverging": draws.stats["diverging"]}, client_drift=None)
+    bare.save(tmp_path / "run.nc")
+    loaded = Draws.load(tmp_path / "run.nc")
+    assert loaded.client_drift is None and loaded.client_names == bare.client_names
+    page = Page(write_report(loaded, tmp_path / "report").read_text())
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == FILES[1:]
+    assert "have not met" in page.text and "step_size" not in page.text.split("Settings")[0]
+    with pytest.raises(DataError, match="no client drift"):
+        plot_client_drift(loaded)
 
 
 def test_acceptance_rate_is_reported(tmp_path, federated):

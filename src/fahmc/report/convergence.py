@@ -103,9 +103,10 @@ def difference_in_mcse(a: Draws | Any, b: Draws | Any) -> dict[str, np.ndarray]:
 def relative_drift(draws: Draws) -> float:
     """Return how far clients stray before they are averaged, as a share of the posterior's width √tr Cov(θ).
 
-    With common momentum this distance is what biases federated averaging. NaN where the draws have no width.
+    With common momentum this distance is what biases federated averaging. NaN where the draws have no width, or the
+    sampler no such distance.
     """
-    drift = np.sqrt(np.mean(np.square(draws.stats["client_drift"], dtype=np.float64)))
+    drift = np.sqrt(np.mean(np.square(draws.stats.get("client_drift", np.nan), dtype=np.float64)))
     width = np.sqrt(sum(np.var(values, axis=(0, 1), dtype=np.float64).sum() for values in draws.named().values()))
     return float(drift / width) if width > 0 else float("nan")
 

@@ -158,6 +158,8 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     title : str, optional
         Replaces the default title.
     """
+    if draws.client_drift is None or "client_drift" not in draws.stats:
+        raise DataError("These draws hold no client drift: their sampler records none.")
     drift = np.asarray(draws.client_drift, dtype=np.float64)
     total = np.sqrt(np.mean(drift**2, axis=0))
     shown = np.arange(len(total)) if len(total) <= _MAX_CLIENTS else np.sort(np.argsort(-total)[:_MAX_CLIENTS])

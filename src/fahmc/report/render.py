@@ -47,7 +47,8 @@ def write_report(
     """Write the report of a run into a folder, and return the path of its page.
 
     The folder gets ``report.html`` (self-contained: figures are inside), ``summary.csv``, ``summary.md``,
-    ``trace.png``, ``marginals.png``, ``forest.png`` and ``drift.png``. Nothing is written before all is computed.
+    ``trace.png``, ``marginals.png``, ``forest.png`` and, if clients drift, ``drift.png``. Nothing is written before all
+    is computed.
 
     Parameters
     ----------
@@ -158,12 +159,13 @@ def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: s
             "The path of each chain. Chains that have met overlap and show no trend.",
             plots.plot_trace(draws, names, title=f"Traces{remark}"),
         ),
-        "drift": (
+    }
+    if draws.client_drift is not None and "client_drift" in draws.stats:
+        figures["drift"] = (
             "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
             "raise this distance, and with it the bias.",
             plots.plot_client_drift(draws),
-        ),
-    }
+        )
     images = {}
     for name, (caption, figure) in figures.items():
         buffer = io.BytesIO()

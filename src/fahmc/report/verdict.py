@@ -96,9 +96,10 @@ def _r_hat_advice(draws: Draws, r_hats: dict[str, float]) -> list[str]:
         (name for name, value in r_hats.items() if value > R_HAT_LIMIT), key=r_hats.__getitem__, reverse=True
     )
     if apart:
+        crawl = "; if the traces crawl, make the trajectories longer (num_leapfrog_steps or step_size)"
         advice.append(
             f"The chains have not met in {_list(apart)} (R-hat above {R_HAT_LIMIT}): run more rounds with a longer "
-            "warmup; if the traces crawl, make the trajectories longer (num_leapfrog_steps or step_size)."
+            f"warmup{crawl if 'step_size' in draws.stats else ''}."
         )
     return advice
 
@@ -144,10 +145,12 @@ def _remarks(draws: Draws, table: pd.DataFrame, reference_label: str) -> list[st
         if reference_r_hat > R_HAT_LIMIT:
             remarks.append(f"The {reference_label} run itself has an R-hat of {reference_r_hat:.3f}: a poor reference.")
     if "acceptance_rate" not in draws.stats:
+        has_step_size = "step_size" in draws.stats
         remarks.append(
             "R-hat and ESS compare the chains with each other. This sampler has no accept/reject step, so the chains "
-            "may share a bias that neither can see; it falls with step_size and num_local_steps. To measure it, halve "
-            "step_size, or compare with a run on pooled data where that is allowed."
+            f"may share a bias that neither can see{'; it falls with step_size and num_local_steps' * has_step_size}. "
+            f"To measure it, {'halve step_size, or ' * has_step_size}compare with a run on pooled data where that is "
+            "allowed."
         )
     return remarks
 
