@@ -76,23 +76,17 @@ class Draws:
 
         R-hat needs at least two chains and four draws, and is NaN otherwise.
         """
+        import pandas
+
         from fahmc._arviz import arviz as az
 
-        posterior: Any = self.to_arviz()["posterior"]
-        table: Any = az.summary(posterior, kind="diagnostics", round_to="none")
-        table = table.drop(
-            columns=[column for column in table.columns if not column.startswith(("ess", "mcse", "r_hat"))]
-        )
-        tail = (1 - interval) / 2
-        columns = {
-            "mean": posterior.mean(("chain", "draw")),
-            "sd": posterior.std(("chain", "draw"), ddof=1),
-            f"{100 * tail:g}%": posterior.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
-            f"{100 * (1 - tail):g}%": posterior.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
-        }
-        for place, (name, values) in enumerate(columns.items()):
-            entries = [np.ravel(values[variable].values) for variable in posterior.data_vars]
-            table.insert(place, name, np.concatenate(entries))
+        table: Any = az.summary(self.to_arviz(), group="posterior", kind="diagnostics", round_to="none")
+        table = table.filter(regex="^(ess|mcse|r_hat)")
+        values = pandas.DataFrame(self.flat().reshape(-1, len(table)), columns=table.index, dtype=np.float64)
+        table.insert(0, "mean", values.mean())
+        table.insert(1, "sd", values.std())
+        for place, level in enumerate(((1 - interval) / 2, (1 + interval) / 2), start=2):
+            table.insert(place, f"{100 * level:g}%", values.quantile(level))
         return table
 
     def to_arviz(self, log_likelihood: Any = None) -> arviz.InferenceData:
