@@ -31,10 +31,6 @@ def axes_of(figure: Figure) -> list[Any]:
     return list(figure.axes)
 
 
-def title(figure) -> str:
-    return figure.get_suptitle()
-
-
 def legend_labels(figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
@@ -42,10 +38,7 @@ def legend_labels(figure) -> list[str]:
 def head_is_free(figure) -> bool:
     """Say whether title, legend and panels are stacked without touching."""
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.texts] + [
-        legend.get_window_extent() for legend in figure.legends
-    ]
-    boxes += [figure._suptitle.get_window_extent()] if figure._suptitle not in figure.texts else []
+    boxes = [artist.get_window_extent() for artist in (figure._suptitle, *figure.legends)]
     boxes.append(Bbox.union([axis.get_tightbbox() for axis in axes_of(figure)]))
     boxes.sort(key=lambda box: box.y0)
     return all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))
@@ -74,7 +67,7 @@ def test_too_many_parameters_show_the_worst(make_draws_of):
     values[0, :, 13] += 5
     figure = plot_trace(make_draws_of(values))
     assert len(axes_of(figure)) == 16
-    assert "16 of 20 parameters, those with the worst R-hat" in title(figure)
+    assert "16 of 20 parameters, those with the worst R-hat" in figure.get_suptitle()
     assert any(axis.get_title().startswith("w[13]") for axis in axes_of(figure))
 
 
@@ -102,7 +95,7 @@ def test_forest_draws_the_stated_quantiles(federated, pooled):
     # The two runs stand at different heights within the same row.
     heights = [line.get_ydata()[0] for line in axes_of(figure)[0].get_lines()[:2]]
     assert -0.5 < heights[0] < heights[1] < 0.5
-    assert "90 %" in title(figure)
+    assert "90 %" in figure.get_suptitle()
     save(figure)
 
 
@@ -115,7 +108,7 @@ def test_drift_shows_each_client_by_name_and_its_share_of_the_posterior(federate
     assert len(over_time.get_lines()) == 4
     width = np.sqrt(sum(np.var(value, axis=(0, 1)).sum() for value in federated.named().values()))
     share = 100 * np.sqrt(np.mean(federated.stats["client_drift"] ** 2)) / width
-    assert f"{share:.2g} % of the posterior's width" in title(figure)
+    assert f"{share:.2g} % of the posterior's width" in figure.get_suptitle()
     save(figure)
 
 
@@ -133,7 +126,7 @@ def test_calibration_draws_shares_and_counts():
     top, bottom = axes_of(figure)
     assert [bar.get_height() for bar in top.patches] == [0.5, 1.0]
     assert sum(bar.get_height() for bar in bottom.patches) == 3
-    assert "ECE 19.0 %" in title(figure)
+    assert "ECE 19.0 %" in figure.get_suptitle()
     save(figure)
 
 
