@@ -181,14 +181,6 @@ def test_hmc_is_fa_hmc_with_one_client(logistic_study):
     assert_same_draws(run(logistic_study, fahmc.HMC(0.05, 6)), run(pooled, fahmc.FAHMC(0.05, 6, num_local_steps=1)))
 
 
-def test_metropolis_agrees_with_unadjusted_until_the_first_rejection(logistic_study):
-    plain = run(logistic_study, fahmc.HMC(0.02, 6), num_rounds=10)
-    adjusted = run(logistic_study, fahmc.HMC(0.02, 6, metropolis=True), num_rounds=10)
-    rates = adjusted.stats["acceptance_rate"]
-    assert (rates > 0.99).all()
-    assert_same_draws(plain, adjusted)
-
-
 def test_mass_matrix_is_a_change_of_coordinates(unlike_gaussians):
     """Sampling q with Σ⁻¹ = F F′ is sampling F⁻¹ q with identity mass."""
     inverse_mass = np.array([[1.5, 0.4], [0.4, 0.7]])
