@@ -9,6 +9,7 @@ from jax import lax
 import fahmc
 from fahmc import keys
 from fahmc.data.buckets import single_client
+from fahmc.density.subset import draw_subset
 from fahmc.dynamics import leapfrog
 from fahmc.dynamics.mass import Mass, build_mass
 from fahmc.dynamics.momentum import draw_momentum
@@ -181,34 +182,6 @@ def test_hmc_is_fa_hmc_with_one_client(logistic_study):
     assert_same_draws(run(logistic_study, fahmc.HMC(0.05, 6)), run(pooled, fahmc.FAHMC(0.05, 6, num_local_steps=1)))
 
 
-def test_mass_matrix_is_a_change_of_coordinates(unlike_gaussians):
-    """Sampling q with Σ⁻¹ = F F′ is sampling F⁻¹ q with identity mass."""
-    inverse_mass = np.array([[1.5, 0.4], [0.4, 0.7]])
-    factor = np.linalg.cholesky(inverse_mass)
-    sampler = fahmc.FAHMC(0.2, 3, 2, inverse_mass_matrix=inverse_mass)
-    study = unlike_gaussians
-    options = {"num_chains": 1, "seed": 2, "dtype": "float64", "progress": False}
-    draws = fahmc.sample(study.model, study.federation, sampler, 25, **options)
-    whitened = type(study)(
-        means=np.linalg.solve(factor, study.means.T).T,
-        precisions=np.einsum("ji,cjk,kl->cil", factor, study.precisions, factor),
-        weights=study.weights,
-    )
-    plain = fahmc.sample(whitened.model, whitened.federation, fahmc.FAHMC(0.2, 3, 2), 25, **options)
-    np.testing.assert_allclose(draws.flat()[0], plain.flat()[0] @ factor.T, rtol=1e-10)
-
-
-def test_debiased_first_round_follows_the_papers_convention(unlike_gaussians):
-    """Algorithm B.2: θ_{−T} = ∇f(θ_{−T}) = 0, so the first round's gradient is g_c(θ) − g_c(0)."""
-    study = unlike_gaussians
-    options = {"num_chains": 1, "seed": 2, "dtype": "float64", "progress": False, "init": np.array([1.0, -2.0])}
-    first = fahmc.sample(study.model, study.federation, fahmc.DebiasedFAHMC(0.2, 3, 2), 1, **options)
-    # g_c(θ) − g_c(0) = A_c θ: the same clients, all centred at 0.
-    centred = type(study)(means=0 * study.means, precisions=study.precisions, weights=study.weights)
-    plain = fahmc.sample(centred.model, centred.federation, fahmc.FAHMC(0.2, 3, 2), 1, **options)
-    np.testing.assert_allclose(first.flat(), plain.flat(), rtol=1e-12)
-
-
 def test_stage_schedule_has_exact_boundaries():
     schedule = fahmc.schedules.Stages(0.4, first_stage=5)
     ends = [5 * (2**s - 1) for s in range(1, 12)]
@@ -219,26 +192,73 @@ def test_stage_schedule_has_exact_boundaries():
             assert float(schedule(t)) == pytest.approx(0.4 / np.sqrt(2) ** (stage + 1), rel=1e-12)
 
 
-def test_schedule_reaches_every_trajectory(logistic_study):
-    """A schedule that switches at t = 6 equals one constant before it and another after it."""
-    switched = run(logistic_study, fahmc.FAHMC(lambda t: jnp.where(t < 6, 0.05, 0.02), 4, num_local_steps=2), 6)
-    before = run(logistic_study, fahmc.FAHMC(0.05, 4, num_local_steps=2), 6)
-    np.testing.assert_allclose(switched.flat()[:, :3], before.flat()[:, :3], rtol=1e-12)
-    assert not np.allclose(switched.flat()[:, 3], before.flat()[:, 3])
-    np.testing.assert_allclose(switched.stats["step_size"][0], [0.05] * 3 + [0.02] * 3)
+def written_out_draws(federation, sampler, num_rounds: int, seed: int) -> np.ndarray:
+    """Algorithms 3 and B.2 on MODEL, one chain from 0 and one client after the other, in NumPy on the same keys."""
+    chain_keys = jax.tree.map(lambda leaf: leaf[0], keys.chain_keys(seed, 1))
+    factor = np.linalg.cholesky(sampler.inverse_mass_matrix)
+    num_steps, rho, noisy = sampler.num_leapfrog_steps, sampler.momentum_correlation, sampler.gradient
+    identities = [keys.client_identity(name) for name in federation.names]
+    tables = [(np.column_stack([rows["x"], np.ones(len(rows["y"]))]), rows["y"]) for rows in federation.rows]
+
+    def gradient(position, x, y):
+        chance = 1 / (1 + np.exp(-x @ position))
+        return federation.num_rows / len(y) * (chance - y) @ x + position / np.array([1.0, 1.0, 1.0, 10.0]) ** 2
+
+    @jax.jit
+    def draw_normals(t, identity):
+        own = jax.random.normal(keys.private_momentum(chain_keys, t, identity), (4,))
+        return jax.random.normal(keys.shared_momentum(chain_keys, t), (4,)), own
+
+    @jax.jit
+    def draw_rows_and_noise(t, k, half, identity, size):
+        key_rows, key_noise = jax.random.split(keys.gradient_at(keys.gradient(chain_keys, t, identity), k, half))
+        return draw_subset(key_rows, size, noisy.of.size), noisy.scale * jax.random.normal(key_noise, (4,))
+
+    def local_end(steps, q, p, client: int, correction):
+        identity, (x, y), weight = identities[client], tables[client], federation.weights[client]
+
+        def estimate(half):
+            chosen, noise = draw_rows_and_noise(t, k, half, identity, np.int32(len(y)))
+            return gradient(q, x[chosen], y[chosen]) + noise + correction
+
+        for t, k in zip(*np.divmod(steps, np.int32(num_steps)), strict=True):
+            eta = sampler.step_size(int(t))
+            if k == 0:
+                shared, own = draw_normals(t, identity)
+                p = rho**0.5 * shared + ((1 - rho) / weight) ** 0.5 * own
+            first = estimate(half=0)
+            q = q + eta * factor @ (p - eta / 2 * factor.T @ first)
+            p = p - eta / 2 * factor.T @ (first + estimate(half=1))
+        return q, p
+
+    found, correction = [], np.zeros((3, 4))
+    position = momentum = anchor = anchor_gradient = np.zeros(4)
+    local_steps = sampler.num_local_steps * (1 if sampler.sync_unit == "leapfrog" else num_steps)
+    for steps in np.arange(num_rounds * local_steps, dtype=np.int32).reshape(num_rounds, -1):
+        if isinstance(sampler, fahmc.DebiasedFAHMC):
+            correction = [anchor_gradient - gradient(anchor, *table) for table in tables]
+        ends = [local_end(steps, position, momentum, client, correction[client]) for client in range(3)]
+        anchor, anchor_gradient = position, federation.weights @ [gradient(position, *table) for table in tables]
+        position, momentum = np.einsum("c,cvd->vd", federation.weights, ends)
+        found.append(position)
+    return np.stack(found)
 
 
 @pytest.mark.parametrize("sync_unit", ["trajectory", "leapfrog"])
 @pytest.mark.parametrize("sampler_class", [fahmc.FAHMC, fahmc.DebiasedFAHMC])
 def test_everything_at_once(logistic_study, sampler_class, sync_unit):
-    """Own momentum, noise on minibatches, a mass matrix and a schedule: nothing excludes anything."""
+    """Own momentum, noise on minibatches, a mass matrix, a schedule, and averages inside of trajectories."""
     sampler = sampler_class(
-        fahmc.schedules.Stages(0.02, first_stage=2),
+        fahmc.schedules.Stages(0.1, first_stage=2),
         num_leapfrog_steps=2,
         num_local_steps=3,
         momentum_correlation=0.5,
         gradient=fahmc.GaussianNoise(1.0, of=fahmc.Minibatch(10)),
         sync_unit=sync_unit,
-        inverse_mass_matrix={"coefficients": np.array([1.0, 2.0, 0.5]), "intercept": np.array(1.5)},
+        inverse_mass_matrix=np.diag([1.0, 2.0, 0.5, 1.5]) + 0.2,
     )
-    assert np.isfinite(run(logistic_study, sampler, num_rounds=3, num_chains=1).flat()).all()
+    init = {"coefficients": np.zeros(3), "intercept": np.zeros(())}
+    draws = run(logistic_study, sampler, num_rounds=4, num_chains=1, init=init)
+    np.testing.assert_allclose(draws.flat()[0], written_out_draws(logistic_study, sampler, 4, seed=5), rtol=1e-10)
+    first_trajectories = {"trajectory": (0, 3, 6, 9), "leapfrog": (0, 1, 3, 4)}[sync_unit]
+    np.testing.assert_allclose(draws.stats["step_size"][0], [sampler.step_size(t) for t in first_trajectories])
