@@ -1,7 +1,10 @@
 """The benchmark's own arithmetic, its check that contenders agree, and its files. Nothing here depends on speed."""
 
-import importlib.util
+import functools
+import itertools
 import json
+import operator
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,15 +15,13 @@ from fahmc.bench import peers, problems
 from fahmc.bench.agreement import AgreementError, check
 from fahmc.bench.cases import BLACKJAX, FAHMC_ITSELF, NUMPYRO, TORCH, Case, at_least, at_most
 from fahmc.bench.ours import Ours
-from fahmc.bench.peers.products import NumPyProducts, XlaProducts
+from fahmc.bench.peers import products
 from fahmc.bench.results import Finding, Results
-from fahmc.bench.suite import choose
 from fahmc.bench.timing import Spread, best, calibrate, race, ratio
 from fahmc.bench.workloads import FULL, QUICK, all_workloads
 from fahmc.cli.app import app
 from fahmc.density.gradient import GaussianNoise, Minibatch
 from fahmc.dynamics.fa_hmc import FAHMC
-from fahmc.errors import SettingsError
 
 LOGISTIC = Case(problems.figure_one(num_clients=3, client_rows=10, dim=20), FAHMC(0.01, 10, 5), num_chains=2)
 NOISY = Case(LOGISTIC.problem, FAHMC(0.01, 10, 5, gradient=GaussianNoise(10.0), sync_unit="leapfrog"), num_chains=40)
@@ -99,7 +100,8 @@ def test_fahmc_agrees_with_numpy(case):
     ids=["PyTorch", "PyTorch, noisy", "BlackJAX", "BlackJAX, noisy", "NumPyro"],
 )
 def test_peers_agree_with_numpy(contender, case):
-    pytest.importorskip(PACKAGES[contender])
+    package = PACKAGES[contender]
+    pytest.importorskip(package, reason=f"{package} is missing, so {contender} is not checked")
     assert check(contender, lambda case: peers.build(contender, case), case) < 1e-3
 
 
@@ -121,30 +123,38 @@ def test_contenders_that_do_other_work_are_refused(wrong, case):
         check("The cheat", wrong, case)
 
 
-@pytest.mark.parametrize("products", [NumPyProducts, XlaProducts])
 @pytest.mark.parametrize("name", ["W1", "W3", "W5"])
-def test_products_run(name, products):
+def test_products_are_those_of_the_gradients(name):
+    """Gradients of half the squared outputs of layers without activations, and as many as a step takes."""
     workload = next(workload for workload in all_workloads(QUICK) if workload.name == name)
     case = workload.races[0].entrants[0].case()
-    contender = products(case)
-    contender.run(2)
-    assert contender.work_per_unit == case.num_chains
+    x, weights, turns = products._operands(case)
+    expected = jax.grad(lambda layers: np.sum(functools.reduce(operator.matmul, layers, x) ** 2) / 2)(weights)
+    for is_transposed in (False, True):
+        for found, layer in zip(products._gradients(x, weights, is_transposed), expected, strict=True):
+            np.testing.assert_allclose(found, layer, rtol=1e-3, atol=1e-4 * np.abs(layer).max())
+    size = getattr(case.sampler.gradient, "size", None)
+    rows = 2 * size * len(case.problem.clients) if size else case.problem.num_rows
+    layers = [a * b for a, b in itertools.pairwise(case.problem.widths)]
+    cost: Any = jax.jit(products._gradients).lower(x, weights).cost_analysis()
+    assert turns * cost["flops"] == 2 * rows * case.num_chains * (3 * sum(layers) - layers[0])
+    for contender in (products.NumPyProducts(case), products.XlaProducts(case)):
+        contender.run(2)
 
 
 def test_ours_goes_on_where_it_stopped():
-    contender = Ours(LOGISTIC)
-    contender.run(2)
-    contender.run(3)
-    assert contender._round == 5
-    assert contender.work_per_unit == 2 * 5 * 10
+    halting, straight = Ours(LOGISTIC), Ours(LOGISTIC)
+    for num_rounds in (2, 3):
+        halting.run(num_rounds)
+    straight.run(5)
+    jax.tree.map(np.testing.assert_array_equal, halting._state, straight._state)
+    assert halting.work_per_unit == 2 * 5 * 10
 
 
 def test_workloads_are_those_of_the_documents():
     names = ["W1", "W1t", "W2", "W3", "W4", "W5", "W6", "W7"]
     assert [workload.name for workload in all_workloads(FULL)] == names
     assert [workload.name for workload in all_workloads(QUICK)] == names
-    with pytest.raises(SettingsError, match="There is no workload 'W9'; choose from W1, W1t"):
-        choose(["W9"])
 
 
 def test_zipf_sizes_share_out_all_rows():
@@ -191,14 +201,13 @@ def test_results_are_written(tmp_path):
     assert files[2].read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_measures_or_says_what_is_missing(tmp_path):
-    done = CliRunner().invoke(app, ["bench", "W4", "--quick", "--repeats", "1", "--json", "--out", str(tmp_path)])
-    if importlib.util.find_spec("blackjax") is None:
-        assert done.exit_code == 2
-        assert 'blackjax is not installed, so there is nothing to compare with; run: pip install "fahmc[bench]"' in (
-            done.stderr
-        )
-        return
+def bench(*arguments):
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+def test_the_command_measures(tmp_path):
+    pytest.importorskip("blackjax", reason="blackjax is missing, so nothing is measured")
+    done = bench("W4", "--quick", "--repeats", "1", "--json", "--out", str(tmp_path))
     assert done.exit_code == 0
     values = json.loads(done.stdout)
     assert [finding["words"] for finding in values["findings"]] == [
@@ -209,7 +218,16 @@ def test_the_command_measures_or_says_what_is_missing(tmp_path):
     assert (tmp_path / "table.md").exists()
 
 
-def test_unknown_workloads_are_refused(tmp_path):
-    done = CliRunner().invoke(app, ["bench", "W9", "--out", str(tmp_path)])
+def test_the_command_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda package: None if package == "blackjax" else package)
+    done = bench("W4", "--out", str(tmp_path))
     assert done.exit_code == 2
-    assert "There is no workload 'W9'" in done.stderr
+    assert 'blackjax is not installed, so there is nothing to compare with; run: pip install "fahmc[bench]"' in (
+        done.stderr
+    )
+
+
+def test_unknown_workloads_are_refused(tmp_path):
+    done = bench("W9", "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "There is no workload 'W9'; choose from W1, W1t" in done.stderr
