@@ -64,8 +64,11 @@ def test_federations(clients, weights, message):
         (lambda: fahmc.HMC(0.1, metropolis=True, gradient=fahmc.Minibatch(3)), "needs the exact energy"),
         (lambda: fahmc.schedules.Stages(0.1, 0), "first_stage is 0"),
         (lambda: fahmc.schedules.Stages(0.1, 2.5), "first_stage is 2.5"),  # type: ignore
+        (lambda: fahmc.Minibatch(0), "Minibatch size is 0"),
         (lambda: fahmc.Minibatch(2.0), "size is 2.0"),  # type: ignore
+        (lambda: fahmc.GaussianNoise(-1.0), "scale is -1"),
         (lambda: fahmc.GaussianNoise("loud"), "scale is 'loud'"),  # type: ignore
+        (lambda: fahmc.GaussianNoise(1.0, of=fahmc.GaussianNoise(1.0)), "adds noise to"),  # type: ignore
         (lambda: fahmc.HMC(0.1, gradient=fahmc.Minibatch), "gradient is"),  # type: ignore
         (lambda: fahmc.FAHMC(0.1, momentum_correlation="1"), "momentum_correlation is '1'"),  # type: ignore
         (lambda: fahmc.RHatBelow(0.9), "0.9"),

@@ -125,16 +125,3 @@ def test_gaussian_noise_has_its_scale(setting):
     draws = jax.vmap(lambda key: noisy(key, POSITION, client))(jax.random.split(jax.random.key(2), 50_000))
     noise = (np.asarray(draws) - np.asarray(potentials.gradient(POSITION, client))).ravel() / 3.0
     assert stats.kstest(noise, "norm").pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (lambda: fahmc.Minibatch(0), "Minibatch size is 0"),
-        (lambda: fahmc.GaussianNoise(-1.0), "scale is -1"),
-        (lambda: fahmc.GaussianNoise(1.0, of=fahmc.GaussianNoise(1.0)), "adds noise to"),  # type: ignore
-    ],
-)
-def test_nonsense_is_refused(arguments, message):
-    with pytest.raises(fahmc.errors.SettingsError, match=message):
-        arguments()

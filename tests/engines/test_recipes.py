@@ -130,11 +130,6 @@ def test_ready_made_models_come_back(name):
     assert prior_again == prior and np.isfinite(likelihood).all()
 
 
-def test_every_ready_made_model_is_tried():
-    assert set(MODELS) == set(READY_MADE)
-    assert all(hasattr(fahmc.models, name) for name in READY_MADE)
-
-
 def test_a_model_made_of_functions_is_refused():
     model = fahmc.Model(lambda position, batch: batch["y"] * position, init=np.zeros(()))
     with pytest.raises(ModelError, match=r"made of Python functions, .*sample fahmc\.Model\.named\(\"module:attribute"):
