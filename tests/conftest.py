@@ -3,6 +3,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,9 +14,12 @@ from fahmc.density import subset
 from fahmc.runs.history import History
 from gaussian_study import Study
 
-# Once for the whole suite: identities are checked to double precision, and a key used twice is an error.
+# Once for the whole suite: identities are checked to double precision, a key used twice is an error, and so are shapes
+# and dtypes that would be adapted silently.
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_debug_key_reuse", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
 _HANDLERS = tuple(logging.getLogger("fahmc").handlers)
 
 
@@ -54,7 +58,7 @@ def after_each_block(monkeypatch):
     """Let a test count something after each block of a run: blocks share a program, which two runs do not."""
     append, seen = History.append, []
 
-    def call(count: Callable[[], int]) -> list[int]:
+    def call(count: Callable[[], Any]) -> list:
         def count_and_append(self, block, seconds):
             jax.effects_barrier()
             seen.append(count())

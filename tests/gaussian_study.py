@@ -36,13 +36,7 @@ class Study:
         num_clients = len(self.means)
 
         def loglikelihood_fn(position, batch):
-            gap = position - batch["mean"]
+            gap = position[None] - batch["mean"]
             return -jnp.einsum("ri,rij,rj->r", gap, batch["precision"], gap) / 2 / num_clients
 
         return fahmc.Model(loglikelihood_fn, init=np.zeros(self.dimension))
-
-
-def anchored_at_the_origin(sampler: fahmc.DebiasedFAHMC) -> fahmc.DebiasedFAHMC:
-    """Tell the theory how de-biased rounds begin as long as the sampler has no setting for it."""
-    object.__setattr__(sampler, "first_anchor", "origin")
-    return sampler

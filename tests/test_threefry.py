@@ -8,8 +8,8 @@ import pytest
 from fahmc.threefry import written_out
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**31 + 12345])
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (0,)])
+@pytest.mark.parametrize("seed", [0, 2**31 + 12345])
+@pytest.mark.parametrize("shape", [(), (3, 5), (0,)])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
 def test_bits_are_those_of_jax(seed, shape, dtype):
     jaxs = jax.random.key(seed, impl="threefry2x32")

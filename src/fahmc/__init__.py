@@ -4,13 +4,15 @@ from fahmc import data, engines, errors, models, report, theory
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
-from fahmc.density.gradient import FullGradient, GaussianNoise, Minibatch
-from fahmc.density.potential import Linear, Model
+from fahmc.density.gradient import FullGradient, GaussianNoise, Gradient, Minibatch
+from fahmc.density.model import Linear, Model
 from fahmc.draws import Draws
 from fahmc.dynamics import schedules
 from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC, FALD
 from fahmc.dynamics.hmc import HMC
+from fahmc.dynamics.sampler import Exchange, Field, Phase, Sampler
+from fahmc.registry import register
 from fahmc.report.convergence import RHatBelow
 from fahmc.sample import sample
 
@@ -20,19 +22,25 @@ __all__ = [
     "HMC",
     "DebiasedFAHMC",
     "Draws",
+    "Exchange",
     "Federation",
+    "Field",
     "FullGradient",
     "GaussianNoise",
+    "Gradient",
     "Linear",
     "Minibatch",
     "Model",
+    "Phase",
     "RHatBelow",
+    "Sampler",
     "Sites",
     "data",
     "engines",
     "errors",
     "models",
     "partition",
+    "register",
     "report",
     "sample",
     "schedules",

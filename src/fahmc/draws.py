@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc import tree
-from fahmc.density.potential import try_shape
+from fahmc.density.model import try_shape
 from fahmc.errors import CheckpointError, ModelError
 from fahmc.types import Batch, Position
 

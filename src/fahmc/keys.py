@@ -9,6 +9,7 @@ for any block length, chain batching, padding or order of replies:
     outside the rows    (private seed, chain, trajectory, leapfrog step), see `dynamics.row_space`
     acceptance          (seed, chain, trajectory)
     initial position    (seed, chain)
+    a sampler's own     (seed, chain, any indices), or (private seed, chain, client, any indices)
 
 The trajectory's index counts momentum refreshments from the start of the run (the paper's t). The shared stream is
 rederived by every client, so no noise crosses the network. The private stream has a seed of its own, which a site may
@@ -18,16 +19,17 @@ keep secret from the server; by default it is the common seed under another labe
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Int, UInt32
 
 from fahmc.threefry import written_out
-from fahmc.types import ChainKeys, Key
+from fahmc.types import ChainKeys, Client, Key
 
 # Labels keep the streams of one seed apart.
-_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE = range(7)
+_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN = range(8)
 
 
 def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
@@ -35,12 +37,13 @@ def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
     return np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u4").astype(np.uint32)
 
 
-def chain_keys(seed: int, num_chains: int, private_seed: int | None = None) -> ChainKeys:
-    """Return the roots of all chains, with a leading chain axis."""
+def chain_keys(seed: int, num_chains: int, private_seed: int | None = None, stream: str = "") -> ChainKeys:
+    """Return the roots of all chains, with a leading chain axis; phases of a run have streams of their own."""
     chains = np.arange(num_chains, dtype=np.uint32)
+    labels = client_identity(stream) if stream else ()
 
     def roots(seed: int, label: int) -> Key:
-        root = jax.random.fold_in(_root(seed), label)
+        root = _fold(_root(seed), label, *labels)
         return written_out(jax.vmap(lambda chain: jax.random.fold_in(root, chain))(chains))
 
     return ChainKeys(roots(seed, _SHARED), roots(seed if private_seed is None else private_seed, _PRIVATE))
@@ -66,7 +69,7 @@ def gradient(keys: ChainKeys, trajectory: Int[Array, ""], identity: UInt32[Array
     return _fold(keys.private, _GRADIENT, trajectory, identity[0], identity[1])
 
 
-def gradient_at(key_gradient: Key, leapfrog_step: Int[Array, ""], half: int) -> Key:
+def gradient_at(key_gradient: Key, leapfrog_step: Int[Array, ""] | int, half: int) -> Key:
     """Key of xi_k (``half`` = 0) or xi_{k+1/2} (``half`` = 1)."""
     return _fold(key_gradient, 2 * leapfrog_step + half)
 
@@ -79,6 +82,19 @@ def outside_noise(keys: ChainKeys, trajectory: Int[Array, ""], leapfrog_step: In
 def acceptance(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:
     """Key of the Metropolis decision."""
     return _fold(keys.shared, _ACCEPTANCE, trajectory)
+
+
+def shared_noise(keys: ChainKeys, *indices: Any) -> Key:
+    """Key that all clients and the server have in common, for samplers of your own: name the round, the step, ...
+
+    Nothing else of fahmc uses it; keys of different indices are independent as long as there are equally many.
+    """
+    return _fold(keys.shared, _OWN, *indices)
+
+
+def private_noise(keys: ChainKeys, client: Client, *indices: Any) -> Key:
+    """Key that belongs to one client, for samplers and gradients of your own; see `shared_noise`."""
+    return _fold(keys.private, _OWN, client.identity[0], client.identity[1], *indices)
 
 
 def _root(seed: int) -> Key:

@@ -6,7 +6,8 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,18 +16,20 @@ import numpy as np
 
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.draws import Draws
-from fahmc.dynamics.fa_hmc import FAHMC
-from fahmc.dynamics.hmc import HMC
-from fahmc.engines.block import Abandoned, Divergence, Engine, EngineFactory, RemoteEngineFactory
+from fahmc.dynamics.sampler import Phase, Sampler
 from fahmc.engines.in_process import InProcess
+from fahmc.engines.run import Abandoned, Divergence, Engine, Run, Session
 from fahmc.errors import DivergenceError, FederationError, SettingsError
 from fahmc.report.convergence import RHatBelow
+from fahmc.runs.checkpoint import RunFolder
+from fahmc.runs.checks import check_stop_when, checked_count, checked_seed
 from fahmc.runs.history import History
 from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import Plan, make_plan, make_task
+from fahmc.runs.plan import fingerprint_of, make_run, settings_of
 from fahmc.runs.progress import Interrupt, round_progress
+from fahmc.runs.start import model_values
 from fahmc.types import Position
 
 logger = logging.getLogger("fahmc")
@@ -35,7 +38,7 @@ logger = logging.getLogger("fahmc")
 def sample(
     model: Model,
     federation: Federation | Sites,
-    sampler: FAHMC | HMC,
+    sampler: Sampler,
     num_rounds: int,
     *,
     num_warmup_rounds: int = 0,
@@ -45,7 +48,7 @@ def sample(
     init: Position | None = None,
     thin: int = 1,
     dtype: str | None = None,
-    engine: EngineFactory | RemoteEngineFactory | None = None,
+    engine: Engine | None = None,
     checkpoint_dir: str | os.PathLike | None = None,
     stop_when: RHatBelow | None = None,
     progress: bool | None = None,
@@ -80,43 +83,68 @@ def sample(
     block_rounds
         Rounds run between two looks at the outside world; by default about a second's worth. Draws do not depend on it.
     row_space
-        Run generalised linear models in the space of their rows (`fahmc.dynamics.row_space`): the same draws to
-        rounding, under `GaussianNoise` the same law. By default where it pays; ``draws.settings["path"]`` says.
+        The same setting of `fahmc.engines.InProcess`; other engines refuse it.
 
     Notes
     -----
     Ctrl-C ends the run after the current block and returns what was drawn; a second Ctrl-C raises KeyboardInterrupt.
     A chain that leaves the finite numbers raises `DivergenceError`, whose ``draws`` are those before it.
     """
-    num_rounds = _checked_count("num_rounds", num_rounds)
-    num_warmup_rounds = _checked_count("num_warmup_rounds", num_warmup_rounds, least=0)
-    num_chains = _checked_count("num_chains", num_chains)
-    thin = _checked_count("thin", thin)
-    block_rounds = None if block_rounds is None else _checked_count("block_rounds", block_rounds)
-    seed = _checked_seed("seed", seed)
-    private_seed = None if private_seed is None else _checked_seed("private_seed", private_seed)
+    num_rounds = checked_count("num_rounds", num_rounds)
+    num_warmup_rounds = checked_count("num_warmup_rounds", num_warmup_rounds, least=0)
+    num_chains = checked_count("num_chains", num_chains)
+    thin = checked_count("thin", thin)
+    block_rounds = None if block_rounds is None else checked_count("block_rounds", block_rounds)
+    seed = checked_seed("seed", seed)
+    private_seed = None if private_seed is None else checked_seed("private_seed", private_seed)
     if thin > num_rounds:
         raise SettingsError(f"thin = {thin} keeps no draw of num_rounds = {num_rounds}; thin at most that much.")
-    _check_stop_when(stop_when, num_chains, num_rounds // thin)
-    precision = _precision(dtype)
+    check_stop_when(stop_when, num_chains, num_rounds // thin)
+    precision, engine = _precision(dtype), _chosen_engine(engine, row_space)
     with (
         jax.enable_x64(precision == np.float64),
         _reached(model, federation, sampler, private_seed, engine) as (model, federation),
+        Interrupt() as interrupt,
     ):
-        plan = make_plan(
+        run = make_run(
             model,
             federation,
             sampler,
+            num_rounds,
+            num_warmup_rounds=num_warmup_rounds,
+            thin=thin,
             seed=seed,
             private_seed=private_seed,
             num_chains=num_chains,
             init=init,
             dtype=precision,
-            # Another engine's clients hold their own rows, so nobody could do their rounds together.
-            row_space=row_space if engine is None or isinstance(engine, InProcess) else False,
+            is_stopping=lambda: interrupt.requested,
         )
-        pacing = Pacing(num_warmup_rounds, num_rounds, thin, stop_when, block_rounds)
-        return _drive(plan, pacing, engine or InProcess(), checkpoint_dir, progress)
+        clients = dict(zip(federation.names, map(int, federation.sizes), strict=True))
+        values, session = model_values(run), engine.start(run)
+        settings = settings_of(run, clients, session.path)
+        folder = None
+        if checkpoint_dir is not None:
+            folder = RunFolder(checkpoint_dir, fingerprint_of(run, settings, values))
+        with closing(folder) if folder is not None else nullcontext():
+            history = History(run, settings, folder)
+            return _drive(run, session, history, Pacing(stop_when, block_rounds), interrupt, progress)
+
+
+def _chosen_engine(engine: Engine | None, row_space: bool | None) -> Engine:
+    """Return the engine, this process by default, with the user's word on row space, which is the business of one."""
+    if engine is None:
+        return InProcess(row_space=row_space)
+    if row_space is not None and isinstance(engine, InProcess):
+        return replace(engine, row_space=row_space)
+    if row_space is not None:
+        raise SettingsError(
+            f"row_space = {row_space}, but {type(engine).__name__} does not know it: rounds in row space need all rows "
+            "in this process. Leave row_space out, or the engine."
+        )
+    if not callable(getattr(engine, "start", None)):
+        raise SettingsError(f"engine is {engine!r}; give one of fahmc.engines, such as InProcess().")
+    return engine
 
 
 @contextmanager
@@ -144,31 +172,6 @@ def _reached(
         engine.release()
 
 
-def _checked_count(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
-    return int(value)
-
-
-def _checked_seed(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number from 0 to 2^64 - 1.")
-    return int(value)
-
-
-def _check_stop_when(stop_when: Any, num_chains: int, num_draws: int) -> None:
-    if stop_when is None:
-        return
-    if not isinstance(stop_when, RHatBelow):
-        raise SettingsError(f"stop_when is {stop_when!r}; give a rule such as fahmc.RHatBelow(1.01).")
-    if num_chains < 2:
-        raise SettingsError("stop_when needs R-hat, which compares chains; use num_chains of at least 2.")
-    if stop_when.every > num_draws:
-        raise SettingsError(
-            f"stop_when looks every {stop_when.every} draws, but a chain keeps only {num_draws}; lower every."
-        )
-
-
 def _precision(dtype: str | None) -> np.dtype:
     if dtype is None:
         return np.dtype(jnp.result_type(float))
@@ -177,28 +180,24 @@ def _precision(dtype: str | None) -> np.dtype:
     return np.dtype(dtype)
 
 
-def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, progress: bool | None) -> Draws:
+def _drive(
+    run: Run, session: Session, history: History, pacing: Pacing, interrupt: Interrupt, progress: bool | None
+) -> Draws:
     """Run block after block until the end, the stopping rule, Ctrl-C or a divergence."""
     ended = "complete"
-    with (
-        closing(History(plan, pacing, checkpoint_dir)) as history,
-        Interrupt() as interrupt,
-        round_progress(pacing.total, history.rounds_done, pacing.num_warmup_rounds, progress) as report,
-    ):
-        task = make_task(plan, pacing, is_stopping=lambda: interrupt.requested)
-        engine: Engine | None = None
-        while history.rounds_done < pacing.total:
-            if pacing.is_over(history.rounds_done, history.positions):
+    with round_progress(run.phases, progress) as show:
+        show(history.phase_index, history.rounds_done)
+        while not history.is_complete:
+            phase = history.phase
+            if pacing.is_over(phase, history.rounds_done, history.positions):
                 ended = "stop_when"
                 break
             if interrupt.requested:
                 break
+            began = time.perf_counter()
             try:
-                engine = engine or factory.start(task)
-                began = time.perf_counter()
-                block = engine.run(
-                    history.state, history.rounds_done, pacing.next_block(history.rounds_done, task.capacity)
-                )
+                num_rounds = pacing.next_block(phase, history.rounds_done, run.capacity)
+                block = session.advance(phase, history.state, history.rounds_done, num_rounds)
             except Abandoned:
                 continue
             except FederationError as error:
@@ -207,12 +206,12 @@ def _drive(plan: Plan, pacing: Pacing, factory: EngineFactory, checkpoint_dir, p
             pacing.measured(block.num_rounds, seconds)
             history.append(block, seconds)
             if block.divergence is not None:
-                raise _divergence_error(plan, history, block.divergence)
-            report(history.rounds_done)
+                raise _divergence_error(run, phase, history, block.divergence)
+            show(history.phase_index, history.rounds_done)
         # Also in the last block: whoever has more runs to come should not begin them.
         if interrupt.requested:
             ended = "interrupted"
-    return _conclude(history, ended, pacing.draws_at(pacing.total))
+    return _conclude(history, ended, run.phases[-1].draws_after(run.phases[-1].num_rounds))
 
 
 def _conclude(history: History, ended: str, num_wanted: int) -> Draws:
@@ -222,7 +221,7 @@ def _conclude(history: History, ended: str, num_wanted: int) -> Draws:
     if ended == "interrupted":
         logger.warning("Interrupted: %d of %d draws a chain were made.", history.num_draws, num_wanted)
     draws = history.draws(ended)
-    if num_diverging := int(draws.stats["diverging"].sum()):
+    if num_diverging := int(np.sum(draws.stats.get("diverging", 0))):
         logger.warning(
             "%d of %d draws come from trajectories that went further than their momentum carries them: the step size "
             "is too large, which R-hat need not show, or the chain was still on its way from a far start. Use a "
@@ -241,15 +240,16 @@ def _with_draws(error: FederationError, history: History) -> FederationError:
     return FederationError(f"{error} {kept}{where}.", draws)
 
 
-def _divergence_error(plan: Plan, history: History, divergence: Divergence) -> DivergenceError:
+def _divergence_error(run: Run, phase: Phase, history: History, divergence: Divergence) -> DivergenceError:
     draws = history.draws("diverged") if history.num_draws else None
     kept = f"The {history.num_draws} draws a chain before it are kept" if draws else "No draw was made before it"
     where = f" in {history.folder.path}" if history.folder is not None and draws else ""
     hint = ", or look for a NaN gradient at the start" if divergence.round == 0 else ""
-    eta = float(plan.kernel.step_size(jnp.int32(divergence.round)))
+    when = f"round {divergence.round}" + ("" if phase is run.phases[-1] else f" of the phase {phase.name!r}")
+    who = f"Chain {divergence.chain} diverged" if run.exchange(phase).has_chains else "All chains diverged"
+    places = [*(f"at client {name!r}" for name in run.federation.names), "where the replies are put together"]
     return DivergenceError(
-        f"Chain {divergence.chain} diverged in round {divergence.round} at client "
-        f"{plan.federation.names[divergence.client]!r}: its position is no longer finite. Use a smaller step_size (it "
-        f"was {eta:g}; try {eta / 2:g}), or start closer to the posterior (init){hint}. {kept}{where}.",
+        f"{who} in {when} {places[divergence.client]}: its position is no longer finite. Use "
+        f"{phase.sampler.remedy(divergence.round)}, or start closer to the posterior (init){hint}. {kept}{where}.",
         draws,
     )

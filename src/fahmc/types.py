@@ -1,7 +1,7 @@
 """Names for what flows through the library.
 
-Inside, a position is one flat vector: every update then reads like its equation, and a message is one array. The user's
-pytree appears only where the user's functions are called and where draws are handed back.
+Inside, a position is one flat vector: every update then reads like its equation. The user's pytree appears only where
+the user's functions are called and where draws are handed back.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ Vector: TypeAlias = Float[Array, " dim"]
 
 Key: TypeAlias = jax.Array
 """A typed JAX random key."""
+
+Message: TypeAlias = dict[str, Any]
+"""Arrays by name: what is broadcast, what a client replies, what replies combine to (`fahmc.dynamics.sampler`)."""
+
+Numbers: TypeAlias = dict[str, Any]
+"""A sampler's settings that reach its compiled round as arrays, by name."""
 
 
 class Client(NamedTuple):
@@ -61,28 +67,3 @@ class Schedule(Protocol):
     def __call__(self, trajectory: Any, /) -> Any:
         """Return eta(t); t is an integer that JAX may trace, so no Python branches on its value."""
         ...
-
-
-class Kernel(NamedTuple):
-    """A sampler as an engine sees it: what is broadcast, what a client does with it, how the mean comes back in.
-
-    A round is ``reply_c = client_round(keys, round, state, client_c)``, then ``merge(state, sum_c w_c reply_c)``.
-    States and replies are NamedTuples of vectors with a field ``position``.
-    """
-
-    init: Any
-    """position -> state"""
-    client_round: Any
-    """(ChainKeys, round index, state, Client) -> (reply, stats: dict of scalars)"""
-    merge: Any
-    """(state, mean reply) -> state"""
-    step_size: Any
-    """round index -> step size at the start of the round"""
-    leapfrog_steps: int
-    """Leapfrog steps of one client in one round."""
-    estimates: int
-    """Evaluations of the gradient estimator, per client and round."""
-    full_gradients: int
-    """Evaluations of the full gradient on top of these."""
-    speed: float
-    """(E|F p|²)^½: how far a momentum carries a position in unit time."""

@@ -318,7 +318,7 @@ def test_errors_of_checkpoints(tmp_path):
 
 
 def test_unexpected_errors(tmp_path, monkeypatch):
-    def fail(*arguments):
+    def fail(**arguments):
         raise error
 
     monkeypatch.setattr(demo, "run_demo", fail)

@@ -9,11 +9,11 @@ import pytest
 
 import fahmc
 from fahmc.cli.config import build, load_config
-from fahmc.cli.construct import MODELS, SAMPLERS
 from fahmc.cli.sections import RunSection
 from fahmc.cli.toml_lines import locate_keys
 from fahmc.data.trial import opt_csv_path
 from fahmc.errors import DataError, SettingsError
+from fahmc.registry import choices
 
 TRIAL = f"""\
 [model]
@@ -337,11 +337,11 @@ item = 1
 
 
 def test_the_choices_are_the_librarys():
-    assert set(MODELS) == {
+    assert set(choices("model")) == {
         "linear_regression",
         "logistic_regression",
         "poisson_regression",
         "softmax_regression",
         "mlp",
     }
-    assert all(SAMPLERS[name] is getattr(fahmc, name) for name in SAMPLERS)
+    assert all(target is getattr(fahmc, name) for name, target in choices("sampler").items())

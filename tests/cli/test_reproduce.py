@@ -15,17 +15,17 @@ from fahmc.experiments.catalogue import FIGURES
 WAITS_IN_A_RUN = """
 import sys
 from fahmc.cli.app import main
-from fahmc.engines import in_process
+from fahmc.engines.in_process.engine import InProcessSession
 
-run = in_process._InProcessRun.run
+advance = InProcessSession.advance
 
-def wait_and_run(*arguments):
-    in_process._InProcessRun.run = run
+def wait_and_advance(*arguments):
+    InProcessSession.advance = advance
     print("in a run", flush=True)
     sys.stdin.readline()
-    return run(*arguments)
+    return advance(*arguments)
 
-in_process._InProcessRun.run = wait_and_run
+InProcessSession.advance = wait_and_advance
 main()
 """
 

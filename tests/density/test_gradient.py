@@ -9,8 +9,8 @@ from scipy import stats
 import fahmc
 from assertions import FALSE_ALARM
 from fahmc.data.buckets import single_client
-from fahmc.density.gradient import build_gradient, draw_minibatch
-from fahmc.density.potential import build_potentials
+from fahmc.density.gradient import draw_minibatch
+from fahmc.density.target import build_target
 
 DOUBLE = np.dtype(np.float64)
 POSITION = jnp.array([0.4, -0.3, 0.2])
@@ -23,22 +23,38 @@ def setting():
     federation = fahmc.Federation.from_clients(clients)
     model = fahmc.models.linear_regression(prior_scale=2.0, noise_scale=0.5, intercept=False)
     client = jax.tree.map(jnp.asarray, single_client(federation, 0, DOUBLE))
-    potentials = build_potentials(model, {"coefficients": jnp.zeros(3)}, client, "client_0")
-    return federation, model, client, potentials
+    target = build_target(model, {"coefficients": jnp.zeros(3)}, client, "client_0")
+    return federation, model, client, target
 
 
 def test_potential_is_the_scaled_loss_plus_the_prior(setting):
-    federation, _, client, potentials = setting
+    federation, _, client, target = setting
     rows, position = federation.rows[0], np.asarray(POSITION)
     loss = np.sum((rows["y"] - rows["x"] @ position) ** 2) / (2 * 0.25) + 5 * (np.log(0.5) + np.log(2 * np.pi) / 2)
     expected = 13 / 5 * loss + np.sum(position**2) / (2 * 4)
-    np.testing.assert_allclose(potentials.value(POSITION, client), expected, rtol=1e-12)
+    np.testing.assert_allclose(target.value(POSITION, client), expected, rtol=1e-12)
+
+
+def test_parts_make_up_the_whole(setting):
+    """What a sampler of one's own is built on: prior and likelihood apart, rows apart, second derivatives."""
+    _, _, client, target = setting
+    gradient = target.gradient(POSITION, client)
+    of_rows = target.row_gradients(POSITION, client)
+    np.testing.assert_allclose(
+        client.scale * of_rows.sum(axis=0) + jax.grad(target.prior)(POSITION), gradient, rtol=1e-12
+    )
+    np.testing.assert_allclose(target.loss(POSITION, client), target.row_losses(POSITION, client).sum(), rtol=1e-12)
+    value = client.scale * target.loss(POSITION, client) + target.prior(POSITION)
+    np.testing.assert_allclose(target.value(POSITION, client), value, rtol=1e-12)
+    # The potential is quadratic, with its minimum where Newton's step from anywhere ends.
+    minimum = POSITION - jnp.linalg.solve(target.curvature(POSITION, client), gradient)
+    np.testing.assert_allclose(target.gradient(minimum, client), 0, atol=1e-10)
 
 
 def test_weighted_potentials_count_the_prior_once_and_every_row_once(setting):
-    federation, model, _, potentials = setting
+    federation, model, _, target = setting
     total = sum(
-        weight * potentials.value(POSITION, jax.tree.map(jnp.asarray, single_client(federation, index, DOUBLE)))
+        weight * target.value(POSITION, jax.tree.map(jnp.asarray, single_client(federation, index, DOUBLE)))
         for index, weight in enumerate(federation.weights)
     )
     pooled = federation.pooled().rows[0]
@@ -48,38 +64,38 @@ def test_weighted_potentials_count_the_prior_once_and_every_row_once(setting):
 
 
 def test_pooling_keeps_the_target_of_given_weights(setting):
-    federation, _, _, potentials = setting
+    federation, _, _, target = setting
     weighted = fahmc.Federation.from_clients(list(federation.rows), weights=[0.9, 0.1])
     total = sum(
-        weight * potentials.value(POSITION, jax.tree.map(jnp.asarray, single_client(weighted, index, DOUBLE)))
+        weight * target.value(POSITION, jax.tree.map(jnp.asarray, single_client(weighted, index, DOUBLE)))
         for index, weight in enumerate(weighted.weights)
     )
     pooled = jax.tree.map(jnp.asarray, single_client(weighted.pooled(), 0, DOUBLE))
-    np.testing.assert_allclose(potentials.value(POSITION, pooled), total, rtol=1e-12)
+    np.testing.assert_allclose(target.value(POSITION, pooled), total, rtol=1e-12)
 
 
 def test_temperature_divides_the_potential(setting):
-    _, _, client, potentials = setting
+    _, _, client, target = setting
     cold = fahmc.models.linear_regression(prior_scale=2.0, noise_scale=0.5, intercept=False, temperature=0.1)
-    cold_potentials = build_potentials(cold, {"coefficients": jnp.zeros(3)}, client, "client_0")
+    cold_target = build_target(cold, {"coefficients": jnp.zeros(3)}, client, "client_0")
     np.testing.assert_allclose(
-        cold_potentials.gradient(POSITION, client), 10 * potentials.gradient(POSITION, client), rtol=1e-12
+        cold_target.gradient(POSITION, client), 10 * target.gradient(POSITION, client), rtol=1e-12
     )
 
 
 def test_full_size_minibatch_is_the_full_gradient(setting):
-    _, _, client, potentials = setting
-    minibatch = build_gradient(fahmc.Minibatch(5), potentials)(jax.random.key(0), POSITION, client)
-    np.testing.assert_allclose(minibatch, potentials.gradient(POSITION, client), rtol=1e-12)
+    _, _, client, target = setting
+    minibatch = fahmc.Minibatch(5).build(target)(jax.random.key(0), POSITION, client)
+    np.testing.assert_allclose(minibatch, target.gradient(POSITION, client), rtol=1e-12)
 
 
 def test_mean_over_all_minibatches_is_the_full_gradient(setting):
     """Every subset that the code can draw, with the scale that the code gives it."""
-    _, _, client, potentials = setting
+    _, _, client, target = setting
     scale = draw_minibatch(jax.random.key(0), client, 2).scale
     subsets = [jnp.array(subset) for subset in itertools.combinations(range(5), 2)]
     gradients = [
-        potentials.gradient(
+        target.gradient(
             POSITION,
             client._replace(
                 rows=jax.tree.map(lambda leaf, s=s: leaf[s], client.rows),
@@ -89,7 +105,7 @@ def test_mean_over_all_minibatches_is_the_full_gradient(setting):
         )
         for s in subsets
     ]
-    np.testing.assert_allclose(np.mean(gradients, axis=0), potentials.gradient(POSITION, client), rtol=1e-12)
+    np.testing.assert_allclose(np.mean(gradients, axis=0), target.gradient(POSITION, client), rtol=1e-12)
 
 
 @pytest.mark.parametrize("padding", [0, 3])
@@ -113,15 +129,27 @@ def test_minibatch_does_not_depend_on_padding(setting):
         rows=jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:3]]), client.rows),
         row_weights=jnp.concatenate([client.row_weights, jnp.zeros(3)]),
     )
-    for seed in range(20):
-        key = jax.random.key(seed)
-        a, b = draw_minibatch(key, client, 3), draw_minibatch(jax.random.clone(key), padded, 3)
-        np.testing.assert_array_equal(a.rows["y"], b.rows["y"])
+    draw = jax.vmap(lambda key, client: draw_minibatch(key, client, 3).rows["y"], in_axes=(0, None))
+    seeds = jax.random.split(jax.random.key(0), 20)
+    np.testing.assert_array_equal(draw(seeds, client), draw(jax.random.clone(seeds), padded))
 
 
 def test_gaussian_noise_has_its_scale(setting):
-    _, _, client, potentials = setting
-    noisy = build_gradient(fahmc.GaussianNoise(3.0), potentials)
+    _, _, client, target = setting
+    noisy = fahmc.GaussianNoise(3.0).build(target)
     draws = jax.vmap(lambda key: noisy(key, POSITION, client))(jax.random.split(jax.random.key(2), 50_000))
-    noise = (np.asarray(draws) - np.asarray(potentials.gradient(POSITION, client))).ravel() / 3.0
+    noise = (np.asarray(draws) - np.asarray(target.gradient(POSITION, client))).ravel() / 3.0
     assert stats.kstest(noise, "norm").pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda: fahmc.Minibatch(0), "Minibatch size is 0"),
+        (lambda: fahmc.GaussianNoise(-1.0), "scale is -1"),
+        (lambda: fahmc.GaussianNoise(1.0, of=fahmc.GaussianNoise(1.0)), "add the noise once"),  # type: ignore
+    ],
+)
+def test_nonsense_is_refused(arguments, message):
+    with pytest.raises(fahmc.errors.SettingsError, match=message):
+        arguments()

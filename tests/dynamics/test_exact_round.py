@@ -3,7 +3,7 @@
 No statistics: the noise is handed in as an array, and the map is read off the code that runs.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,9 @@ import pytest
 
 import fahmc
 from fahmc import keys, theory
-from fahmc.dynamics import debiased, fa_hmc
-from fahmc.dynamics.mass import Mass
-from fahmc.engines.in_process import _InProcessRun
-from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import make_plan, make_task
+from fahmc.dynamics import fa_hmc
+from fahmc.engines.in_process.loop import ClientByClient
+from fahmc.runs.plan import make_run
 
 NOISE = 0.7
 SETTINGS = {
@@ -29,62 +27,64 @@ SETTINGS = {
     "debiased leapfrog": fahmc.DebiasedFAHMC(0.3, 3, 4, momentum_correlation=0.4, sync_unit="leapfrog"),
     "stages": fahmc.FAHMC(fahmc.schedules.Stages(0.3, first_stage=3), num_leapfrog_steps=2, num_local_steps=2),
 }
-CASES = [(name, noise, reuse) for name in SETTINGS for noise, reuse in [(0.0, False), (NOISE, False), (NOISE, True)]]
+EXACT, FRESH, REUSED = (0.0, False), (NOISE, False), (NOISE, True)
+CASES = [(name, *noise) for name in SETTINGS for noise in (FRESH, REUSED)]
+# Exact gradients take the way of reused ones.
+CASES += [(name, *EXACT) for name in ("trajectories", "debiased leapfrog")]
+TABLES: dict[str, jax.Array] = {}
+"""The standard normals of a round, by what they are for."""
+
+
+@fahmc.register("gradient")
+@dataclass(frozen=True)
+class NoiseFromTable(fahmc.Gradient):
+    """As `GaussianNoise`, but the key is a place in the table of gradient noise."""
+
+    scale: float
+
+    def build(self, target):
+        return lambda key, position, client: target.gradient(position, client) + self.scale * TABLES["gradient"][key]
 
 
 def implemented_round(study, sampler, monkeypatch):
-    """Return ``(state, standard normals) -> state`` of one chain, running fahmc's own code on handed-in noise."""
-    plan = make_plan(
-        study.model, study.federation, sampler,
-        seed=0, private_seed=None, num_chains=1, init=None, dtype=np.dtype(np.float64),
-    )  # fmt: skip
-    num_clients, dim = study.means.shape
-    num_trajectories, num_steps = 12, sampler.num_leapfrog_steps
+    """Return ``(round, state, standard normals) -> state`` of one chain, running fahmc's own code on handed-in noise.
+
+    Also how many numbers the state and the noise have.
+    """
+    if noise := getattr(sampler.gradient, "scale", 0.0):
+        sampler = replace(sampler, gradient=NoiseFromTable(noise))
+    run = make_run(study.model, study.federation, sampler, dtype=np.dtype(np.float64))
+    (num_clients, dim), num_trajectories = study.means.shape, 12
     shapes = {
         "shared": (num_trajectories, dim),
         "private": (num_trajectories, num_clients, dim),
-        "gradient": (num_trajectories, num_steps, 2, num_clients, dim),
+        "gradient": (num_trajectories, sampler.num_leapfrog_steps, 2, num_clients, dim),
     }
-    total = sum(int(np.prod(shape)) for shape in shapes.values())
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
     identities = jnp.asarray(np.stack([keys.client_identity(name) for name in study.federation.names]))
-    tables: dict[str, jax.Array] = {}
 
     def place(identity):
-        return jnp.argmax((identities == identity).all(axis=1))
+        return jnp.argmax((identities == identity[None]).all(axis=1))
 
     def momentum(chain_keys, trajectory, like, client, rho):
-        shared = tables["shared"][trajectory]
-        private = tables["private"][trajectory, place(client.identity)]
-        return jnp.sqrt(rho) * shared + jnp.sqrt((1 - rho) / client.weight) * private
-
-    def gradient_fn(key, position, client):
-        (trajectory, identity), k, half = key
-        return (
-            plan.potentials.gradient(position, client)
-            + getattr(sampler.gradient, "scale", 0.0) * tables["gradient"][trajectory, k, half, place(identity)]
-        )
+        private = TABLES["private"][trajectory, place(client.identity)]
+        return rho**0.5 * TABLES["shared"][trajectory] + jnp.sqrt((1 - rho) / client.weight) * private
 
     monkeypatch.setattr(fa_hmc, "draw_momentum", momentum)
-    monkeypatch.setattr(keys, "gradient", lambda chain_keys, trajectory, identity: (trajectory, identity))
-    monkeypatch.setattr(keys, "gradient_at", lambda key, k, half: (key, k, half))
-    if isinstance(sampler, fahmc.DebiasedFAHMC):
-        kernel = debiased.build_kernel(sampler, gradient_fn, Mass(), plan.potentials)
-    else:
-        kernel = fa_hmc.build_kernel(sampler, gradient_fn, Mass(), dim)
-    task = make_task(plan, Pacing(0, 1, 1, None, None))._replace(kernel=kernel, row_space=None)
-    engine = _InProcessRun(task, threads=1)
-    template = jax.tree.map(lambda leaf: leaf[0], plan.start)
+    monkeypatch.setattr(keys, "gradient", lambda chain_keys, trajectory, identity: (trajectory, place(identity)))
+    monkeypatch.setattr(keys, "gradient_at", lambda key, k, half: (key[0], k, half, key[1]))
+    phase = run.phases[-1]
+    way = ClientByClient(run, phase)
+    rows = way.prepare([bucket.clients for bucket in run.buckets])
 
     def one_round(round_index, state, normals):
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])[:-1]
-        parts = jnp.split(normals, ends)
-        tables.update({name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)})
-        leaves, structure = jax.tree.flatten(template)
-        chains = structure.unflatten([part[None] for part in jnp.split(state, len(leaves))])
-        after, *_ = engine._one_round(engine._rows, plan.chain_keys, chains, round_index, jnp.bool(True))
-        return jnp.concatenate([leaf[0] for leaf in jax.tree.leaves(after)])
+        parts = zip(shapes.items(), jnp.split(normals, ends[:-1]), strict=True)
+        TABLES.update({name: part.reshape(shape) for (name, shape), part in parts})
+        chains = dict(zip(way.exchange.state, state.reshape(-1, 1, dim), strict=True))
+        after = way.advance(rows, run.numbers(phase), run.chain_keys(phase), round_index, chains).state
+        return jnp.concatenate([after[name][0] for name in way.exchange.state])
 
-    return one_round, sum(leaf.size for leaf in jax.tree.leaves(template)), total
+    return one_round, len(way.exchange.state) * dim, ends[-1]
 
 
 @pytest.mark.parametrize(("name", "noise", "reuse"), CASES)

@@ -11,9 +11,9 @@ from fahmc import keys
 from fahmc.data.buckets import single_client
 from fahmc.density.subset import draw_subset
 from fahmc.dynamics import leapfrog
-from fahmc.dynamics.mass import Mass, build_mass
+from fahmc.dynamics.mass import Mass, mass_factor
 from fahmc.dynamics.momentum import draw_momentum
-from fahmc.runs.plan import make_plan
+from fahmc.runs.plan import make_run
 
 pytestmark = pytest.mark.usefixtures("short_shuffles")
 
@@ -39,15 +39,12 @@ def client(logistic_study):
     return jax.tree.map(jnp.asarray, single_client(logistic_study, 0, np.dtype(np.float64)))
 
 
-@pytest.fixture
-def potentials(logistic_study):
-    return make_plan(
-        MODEL, logistic_study, fahmc.FALD(0.1),
-        seed=0, private_seed=None, num_chains=1, init=None, dtype=np.dtype(np.float64),
-    ).potentials  # fmt: skip
+@pytest.fixture(scope="module")
+def target(logistic_study):
+    return make_run(MODEL, logistic_study, fahmc.FALD(0.1), dtype=np.dtype(np.float64)).target
 
 
-def test_one_leapfrog_step_is_langevin(logistic_study, potentials):
+def test_one_leapfrog_step_is_langevin(logistic_study, target):
     """K = 1 on one client: q − h ∇f(q) + √(2h) ξ with h = η²/2, on the same ξ."""
     eta, pooled = 0.07, logistic_study.pooled()
     draws = run(
@@ -60,7 +57,7 @@ def test_one_leapfrog_step_is_langevin(logistic_study, potentials):
     @jax.jit
     def langevin_step(t, position):
         xi = jax.random.normal(keys.shared_momentum(chain_keys, t), (4,))
-        return position - h * potentials.gradient(position, rows) + jnp.sqrt(2 * h) * xi
+        return position - h * target.gradient(position, rows) + jnp.sqrt(2 * h) * xi
 
     for t in range(30):
         position = langevin_step(jnp.int32(t), position)
@@ -72,19 +69,19 @@ def init_of(federation):
 
 
 @pytest.fixture
-def integrate(potentials, client):
+def integrate(target, client):
     """Any number of leapfrog steps, by one compiled program."""
 
     def gradient_fn(k, half, position):
-        return potentials.gradient(position, client)
+        return target.gradient(position, client)
 
     @jax.jit
     def call(position, momentum, step_size, num_steps, mass=Mass()):  # noqa: B008
-        def step(k, phase):
-            return leapfrog.leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=True)
+        def step(k, point):
+            return leapfrog.leapfrog_step(gradient_fn, point, k, step_size, mass=mass, reuse_gradient=True)
 
-        phase = leapfrog.start(gradient_fn, position, momentum, 0, reuse_gradient=True)
-        return lax.fori_loop(0, num_steps, step, phase)
+        point = leapfrog.start(gradient_fn, position, momentum, 0, reuse_gradient=True)
+        return lax.fori_loop(0, num_steps, step, point)
 
     return call
 
@@ -97,8 +94,8 @@ MASSES = {
 
 
 @pytest.mark.parametrize("kind", MASSES)
-def test_leapfrog_is_reversible_and_of_second_order(potentials, client, integrate, kind):
-    mass = build_mass(MASSES[kind], jnp.zeros(4), np.dtype(np.float64))
+def test_leapfrog_is_reversible_and_of_second_order(target, client, integrate, kind):
+    mass = Mass(mass_factor(MASSES[kind], jnp.zeros(4), np.dtype(np.float64)))
     position, momentum = jnp.array([0.3, -0.2, 0.5, 0.1]), jnp.array([1.0, -0.5, 0.2, 0.8])
     there = integrate(position, momentum, 0.05, 20, mass)
     back = integrate(there.position, -there.momentum, 0.05, 20, mass)
@@ -106,7 +103,7 @@ def test_leapfrog_is_reversible_and_of_second_order(potentials, client, integrat
     np.testing.assert_allclose(-back.momentum, momentum, atol=1e-12)
 
     def energy(position, momentum):
-        return potentials.value(position, client) + momentum @ momentum / 2
+        return target.value(position, client) + momentum @ momentum / 2
 
     start = energy(position, momentum)
     steps = 0.02 * 2.0 ** -np.arange(4)
@@ -119,9 +116,9 @@ def test_leapfrog_is_reversible_and_of_second_order(potentials, client, integrat
 
 
 def test_leapfrog_preserves_volume(integrate):
-    def step(phase_point):
-        phase = integrate(phase_point[:4], phase_point[4:], 0.1, 3)
-        return jnp.concatenate([phase.position, phase.momentum])
+    def step(start):
+        end = integrate(start[:4], start[4:], 0.1, 3)
+        return jnp.concatenate([end.position, end.momentum])
 
     jacobian = jax.jacfwd(step)(jnp.array([0.3, -0.2, 0.5, 0.1, 1.0, -0.5, 0.2, 0.8]))
     np.testing.assert_allclose(jnp.linalg.det(jacobian), 1, rtol=1e-12)
@@ -220,7 +217,8 @@ def written_out_draws(federation, sampler, num_rounds: int, seed: int) -> np.nda
         return q, p
 
     found, correction = [], np.zeros((3, 4))
-    position = momentum = anchor = anchor_gradient = np.zeros(4)
+    position = momentum = anchor = np.zeros(4)
+    anchor_gradient = federation.weights @ [gradient(anchor, *table) for table in tables]
     local_steps = sampler.num_local_steps * (1 if sampler.sync_unit == "leapfrog" else num_steps)
     for steps in np.arange(num_rounds * local_steps, dtype=np.int32).reshape(num_rounds, -1):
         if isinstance(sampler, fahmc.DebiasedFAHMC):

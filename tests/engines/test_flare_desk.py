@@ -9,27 +9,32 @@ import pytest
 
 from fahmc.engines.flare import desk
 from fahmc.engines.flare.desk import Buffer, Desk
-from fahmc.engines.flare.rounds import Outcome
+from fahmc.engines.flare.messages import Prepare
+from fahmc.engines.record import RoundResult
 
 # No test waits for this to pass, unless it fails.
 LONG = 30.0
 
 
-def outcome(round_index: int) -> Outcome:
-    return Outcome(state=round_index, drift_squares=np.zeros((1, 1)), displacement=np.zeros(1))
+def result(round_index: int) -> RoundResult:
+    return RoundResult({"round": round_index}, stats={}, drift_squares=None, is_finite=np.ones((1, 1), bool))
+
+
+def request(name: str) -> Prepare:
+    return Prepare(order=name, seconds=1.0, round_timeout=1.0)
 
 
 def filled(first_round: int, *, num_rounds: int, capacity: int | None = None) -> Buffer:
     bytes_per_round = 1 if capacity is None else desk._BUFFER_BYTES // capacity
     buffer = Buffer("begun", first_round, bytes_per_round)
     for round_index in range(first_round, first_round + num_rounds):
-        buffer.put(outcome(round_index))
+        buffer.put(result(round_index))
     return buffer
 
 
 def rounds_in(finished: desk.Finished | None) -> list[int]:
     assert finished is not None
-    return [outcome.state for outcome in finished.outcomes]
+    return [result.state["round"] for result in finished.results]
 
 
 class Aside:
@@ -74,14 +79,14 @@ def test_rounds_that_are_not_there_yet_are_waited_for(monkeypatch):
     buffer = filled(0, num_rounds=1)
     assert buffer.take(0, 2, 0.0) is None
     aside = when_waiting(buffer._changed, lambda: buffer.take(0, 2, LONG), monkeypatch)
-    buffer.put(outcome(1))
+    buffer.put(result(1))
     assert rounds_in(aside.result()) == [0, 1]
 
 
 def test_a_full_buffer_has_no_room_until_rounds_are_fetched(monkeypatch):
     buffer = filled(0, num_rounds=3, capacity=4)
     assert buffer.wait_for_room(0.0)
-    buffer.put(outcome(3))
+    buffer.put(result(3))
     assert not buffer.wait_for_room(0.0)
     assert rounds_in(buffer.take(0, 2, 0.0)) == [0, 1]
     assert not buffer.wait_for_room(0.0), "rounds on their way may have to be sent again"
@@ -100,7 +105,7 @@ def test_a_stop_wakes_who_waits_for_room(monkeypatch):
 def test_more_rounds_than_fit_are_not_waited_for(monkeypatch):
     buffer = filled(0, num_rounds=3, capacity=4)
     aside = when_waiting(buffer._changed, lambda: buffer.take(0, 100, LONG), monkeypatch)
-    buffer.put(outcome(3))
+    buffer.put(result(3))
     finished = aside.result()
     assert rounds_in(finished) == [0, 1, 2, 3] and finished.end is None
 
@@ -109,7 +114,7 @@ def test_a_round_however_large_does_not_stop_the_run():
     buffer = Buffer("begun", 0, 10 * desk._BUFFER_BYTES)
     for round_index in range(2):
         assert buffer.wait_for_room(0.0)
-        buffer.put(outcome(round_index))
+        buffer.put(result(round_index))
     assert not buffer.wait_for_room(0.0)
 
 
@@ -127,41 +132,41 @@ def test_the_end_comes_after_the_last_round(monkeypatch):
 def test_a_repeated_request_is_done_once(monkeypatch):
     table, done = Desk(), []
 
-    def work(request):
-        done.append(request)
-        return {"sum": sum(request["numbers"])}
+    def work(identity, request):
+        done.append((identity, request))
+        return {"did": request.order}
 
-    assert table.ask("first", {"numbers": [1, 2]}, 0.0) is None
-    assert table.answer("first") is None and table.answer("never asked") is None
-    assert table.ask("first", {"numbers": [1, 2]}, 0.0) is None
+    assert table.ask("1", request("first"), 0.0) is None
+    assert table.answer("1") is None and table.answer("never asked") is None
+    assert table.ask("1", request("first"), 0.0) is None
     table.serve_one(work, 0.0)
     table.serve_one(work, 0.0)
-    assert table.ask("first", {"numbers": [1, 2]}, 0.0) == table.answer("first") == {"sum": 3}
-    assert done == [{"numbers": [1, 2]}]
+    assert table.ask("1", request("first"), 0.0) == table.answer("1") == {"did": "first"}
+    assert done == [("1", request("first"))]
     # Another request has an answer of its own, and who waits for it is woken.
-    aside = when_waiting(table._changed, lambda: table.ask("second", {"numbers": [5]}, LONG), monkeypatch)
+    aside = when_waiting(table._changed, lambda: table.ask("2", request("second"), LONG), monkeypatch)
     table.serve_one(work, LONG)
-    assert aside.result() == {"sum": 5} and len(done) == 2
+    assert aside.result() == {"did": "second"} and len(done) == 2
 
 
 def test_a_request_that_is_repeated_while_it_is_done_is_done_once():
     table, done = Desk(), []
     begun, may_end = threading.Event(), threading.Event()
 
-    def work(request):
-        done.append(request)
+    def work(identity, request):
+        done.append(identity)
         begun.set()
         assert may_end.wait(LONG)
         return {}
 
     aside = Aside(lambda: table.serve_one(work, LONG))
-    assert table.ask("slow", {}, 0.0) is None
-    assert begun.wait(LONG)
-    assert table.ask("slow", {}, 0.0) is None
+    assert table.ask("slow", request("slow"), 0.0) is None
+    assert begun.wait(LONG) and table.is_working
+    assert table.ask("slow", request("slow"), 0.0) is None
     may_end.set()
     aside.result()
     table.serve_one(work, 0.0)
-    assert table.ask("slow", {}, 0.0) == {} and len(done) == 1
+    assert table.ask("slow", request("slow"), 0.0) == {} and done == ["slow"] and not table.is_working
 
 
 def test_the_desk_knows_when_the_analyst_was_last_heard(monkeypatch):

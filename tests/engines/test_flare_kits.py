@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 import fahmc
 from fahmc.engines import Flare
 from fahmc.engines.flare.connection import Connection
-from fahmc.engines.flare.job import ALLOWED_CLASSES, write_job
+from fahmc.engines.flare.job import SAMPLING, write_job
 from fahmc.engines.flare.kits import Kit, clear_workplace, make_kits
 from fahmc.engines.flare.processes import Participant
 from fahmc.errors import SettingsError
@@ -79,7 +79,7 @@ def test_only_four_classes_run_and_the_analyst_may_do_no_more_than_sample(kits, 
     local = kits[name].local
     resources = json.loads((local / "resources.json").read_text())
     assert resources["class_list_enforcement_mode"] == "enforce"
-    assert resources["class_allow_list"] == list(ALLOWED_CLASSES)
+    assert resources["class_allow_list"] == list(SAMPLING.classes)
     assert resources["class_allow_list"] == [
         "nvflare.collab.runtime.controller.CollabController",
         "nvflare.collab.runtime.executor.CollabExecutor",
@@ -116,7 +116,7 @@ def test_a_job_names_only_classes_that_kits_allow(tmp_path):
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert [path.name for path in files] == ["config_fed_client.json", "config_fed_server.json", "meta.json"]
     named = [path for file in files for path in paths(json.loads(file.read_text()))]
-    assert sorted(named) == sorted(ALLOWED_CLASSES)
+    assert sorted(named) == sorted(SAMPLING.classes)
     meta = json.loads((folder / "meta.json").read_text())
     assert meta["mandatory_clients"] == ["north", "south"] and meta["min_clients"] == 2
 

@@ -1,50 +1,54 @@
-"""A round is the weighted mean of sound replies from all sites, or it is not: against sites played by a function."""
+"""A round is what sound replies from all sites come to, or it is not: against sites played by a function."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fahmc import FAHMC, DebiasedFAHMC
-from fahmc.dynamics.debiased import DebiasedReply, DebiasedState
-from fahmc.dynamics.fa_hmc import FAHMCState
-from fahmc.engines.flare.rounds import NotFinite, Rounds, SiteLost, ask_all, survey
-from fahmc.engines.flare.wire import merge_fn, reply_layout, state_layout
+from fahmc import FAHMC, DebiasedFAHMC, Exchange, Field, Phase, Sampler
+from fahmc.engines.flare.rounds import Rounds, SiteLost, ask_all
+from fahmc.engines.flare.survey import survey
+from fahmc.engines.flare.wire import Layout
+from fahmc.engines.order import Order
+from fahmc.engines.record import record
 from fahmc.errors import CheckpointError, DataError, FahmcError, FederationError, ModelError
+from own_samplers import ServerLangevin
 
 SITES = ("north", "south", "east")
 WEIGHTS = {"north": 0.3, "south": 0.45, "east": 0.25}
-SHAPE, ROUND = (2, 3), 4
+CHAINS, DIMENSION, ROUND = 2, 40, 4
 PLAIN, DEBIASED = FAHMC(0.1), DebiasedFAHMC(0.1, sync_unit="leapfrog")
 
 
 class Played:
     """Three sites that answer a round at once, and whose answers a test may change."""
 
-    def __init__(self, sampler: FAHMC, dtype: str = "float64", arrive: tuple[str, ...] = SITES):
+    def __init__(self, sampler: Sampler, dtype: str = "float64", arrive: tuple[str, ...] = SITES, **order: Any):
         self.calls: list[tuple[list[str], str, float, dict[str, Any]]] = []
         self.arrive = arrive
         self.silent: dict[str, int] = dict.fromkeys(SITES, 0)
         self.change: dict[str, Callable[[dict[str, Any]], Any]] = {}
         self.failures: dict[str, str] = {}
-        self.states = state_layout(sampler, SHAPE, np.dtype(dtype))
-        self.replies = reply_layout(sampler, SHAPE, np.dtype(dtype))
+        settings: dict[str, Any] = {"model": {}, "sampler": {}, "phase": "sampling", "stream": "", "seed": 1}
+        settings |= {"num_chains": CHAINS, "dtype": dtype, "template": "position", "num_rows": 10}
+        settings |= {"leaf_shapes": {"position": [DIMENSION]}, "weights": WEIGHTS}
+        self.order = Order(**settings | order)
+        exchange = self.order.exchange(sampler)
+        self.replies = Layout(exchange.reply, CHAINS, np.dtype(dtype))
         rng = np.random.default_rng(1)
-        numbers = {site: {name: rng.normal(size=SHAPE).astype(dtype) for name in self.replies.fields} for site in SITES}
-        kind = self.replies.kind
-        self.sent = {site: kind(*(numbers[site].get(name) for name in kind._fields)) for site in SITES}
-        before = {name: rng.normal(size=SHAPE).astype(dtype) for name in self.states.fields}
-        self.state = self.states.kind(*(before.get(name) for name in self.states.kind._fields))
-        self.rounds = Rounds(
-            self.call,
-            run="a run",
-            weights=WEIGHTS,
-            states=self.states,
-            replies=self.replies,
-            merge=merge_fn(sampler),
-            seconds=1.5,
-        )
+
+        def made_up(fields: dict[str, Field]) -> dict[str, np.ndarray]:
+            return {
+                name: np.asarray(9 * rng.normal(size=field.full_shape(CHAINS))).astype(
+                    field.numpy_dtype(np.dtype(dtype))
+                )
+                for name, field in fields.items()
+            }
+
+        self.sent, self.state = {site: made_up(exchange.reply) for site in SITES}, made_up(exchange.state)
+        self.rounds = Rounds(self.call, self.order, sampler, seconds=1.5)
 
     def call(self, sites, method, seconds, arguments, /):
         self.calls.append((list(sites), method, seconds, dict(arguments)))
@@ -63,64 +67,76 @@ class Played:
     def advance(self):
         return self.rounds.advance(self.state, ROUND)
 
-
-def weighted_sum(played: Played, name: str) -> np.ndarray:
-    """Σ_c w_c of one field, from left to right in the sites' order."""
-    values = [getattr(played.sent[site], name) for site in SITES]
-    north, south, east = (value.dtype.type(WEIGHTS[site]) * value for site, value in zip(SITES, values, strict=True))
-    return (north + south) + east
+    def mean(self, name: str) -> np.ndarray:
+        return sum((WEIGHTS[site] * self.sent[site][name] for site in SITES), start=np.zeros(()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("arrive", [SITES, ("east", "south", "north"), ("north", "east", "south")])
-def test_the_mean_has_the_bits_of_a_sum_in_the_sites_order(arrive, dtype):
-    played = Played(PLAIN, dtype, arrive)
-    outcome = played.advance()
-    assert type(outcome.state) is FAHMCState and outcome.state.momentum is None
-    assert outcome.state.position.dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(outcome.state.position, weighted_sum(played, "position"))
+def test_the_mean_has_the_same_bits_in_whatever_order_replies_arrive(dtype):
+    played = Played(PLAIN, dtype)
+    first = played.advance().state
+    assert list(first) == ["position"] and first["position"].dtype == np.dtype(dtype)
+    rtol = 1e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(first["position"], played.mean("position"), rtol=rtol, atol=rtol)
+    for arrive in itertools.permutations(SITES):
+        np.testing.assert_array_equal(Played(PLAIN, dtype, arrive).advance().state["position"], first["position"])
     ((sites, method, seconds, arguments),) = played.calls
     assert (sites, method, seconds) == (list(SITES), "local_round", 1.5)
-    assert arguments == {"run": "a run", "round_index": ROUND, "state": played.states.pack(played.state)}
+    state = played.rounds.broadcast.pack(played.state)
+    assert arguments == {"run": played.order.identity, "round_index": ROUND, "state": state}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_order_of_the_sum_shows_in_its_bits(dtype):
     """If it did not, the test above could not fail."""
-    sent = Played(PLAIN, dtype).sent
-    north, south, east = (np.dtype(dtype).type(WEIGHTS[site]) * sent[site].position for site in SITES)
-    assert ((north + south) + east != (east + south) + north).any()
-    assert ((north + south) + east != (north + east) + south).any()
+    weights = {site: WEIGHTS[site] for site in reversed(SITES)}
+    other = Played(PLAIN, dtype, weights=weights).advance().state["position"]
+    assert (other != Played(PLAIN, dtype).advance().state["position"]).any()
 
 
-def test_drift_and_displacement_are_distances_from_the_mean_and_from_the_start():
+def test_drift_and_statistics_are_those_of_the_round():
     played = Played(PLAIN)
-    outcome = played.advance()
-    mean = weighted_sum(played, "position")
-    assert outcome.drift_squares.shape == (2, 3) and outcome.displacement.shape == (2,)
-    for chain in range(2):
-        for client, site in enumerate(SITES):
-            gap = played.sent[site].position[chain] - mean[chain]
-            np.testing.assert_allclose(outcome.drift_squares[chain, client], gap @ gap, rtol=1e-14)
-        travelled = mean[chain] - played.state.position[chain]
-        np.testing.assert_allclose(outcome.displacement[chain], np.sqrt(travelled @ travelled), rtol=1e-14)
+    result, mean = played.advance(), played.mean("position")
+    gaps = np.stack([played.sent[site]["position"] - mean for site in SITES], axis=1)
+    np.testing.assert_allclose(result.drift_squares, (gaps**2).sum(-1), rtol=1e-12)
+    assert set(result.stats) == {"client_drift", "step_size", "n_steps", "diverging"}
+    drift = np.sqrt((gaps**2).sum(-1) @ list(WEIGHTS.values()))
+    np.testing.assert_allclose(result.stats["client_drift"], drift, rtol=1e-12)
+    assert result.is_finite.all() and result.is_finite.shape == (2, 4), "of the sites, and what they come to"
 
 
 def test_a_debiased_round_hands_on_its_start_and_the_mean_gradient():
     played = Played(DEBIASED)
-    assert type(played.sent["north"]) is DebiasedReply
     state = played.advance().state
-    assert type(state) is DebiasedState
-    np.testing.assert_array_equal(state.anchor, played.state.position)
-    np.testing.assert_array_equal(state.anchor_gradient, weighted_sum(played, "gradient"))
-    np.testing.assert_array_equal(state.position, weighted_sum(played, "position"))
-    np.testing.assert_array_equal(state.momentum, weighted_sum(played, "momentum"))
+    np.testing.assert_array_equal(state["anchor"], played.state["position"])
+    for name, sent in {"anchor_gradient": "gradient", "position": "position", "momentum": "momentum"}.items():
+        np.testing.assert_allclose(state[name], played.mean(sent), rtol=1e-13, atol=1e-13)
+
+
+def test_replies_are_averaged_summed_or_kept_each_and_merged():
+    """Here as everywhere: one sum of integers that no chain owns, a potential of each client, statistics of its own."""
+    played = Played(ServerLangevin(0.02))
+    result, sent = played.advance(), played.sent
+    again = Played(ServerLangevin(0.02)).advance()
+    np.testing.assert_array_equal(again.state["position"], result.state["position"])
+    moved = result.state["position"] - played.state["position"] + 0.02 * played.mean("gradient")
+    assert 0.1 < np.std(moved) < 0.3, "noise of the server's own, of variance 2 h = 0.2²"
+    assert (result.state["rounds"], result.state["rounds"].dtype) == (played.state["rounds"] + 1, np.int32)
+    assert result.state["totals"].dtype == np.float32 and result.state["totals"].shape == (2, 2, 2)
+    assert set(played.calls[0][3]["state"]) == {"position", "rounds"}, "what the server keeps is not sent"
+    rows = sum(int(sent[site]["num_rows"]) for site in SITES)
+    np.testing.assert_array_equal(result.stats["num_rows"], [rows, rows])
+    potentials = np.stack([sent[site]["potentials"] for site in SITES])
+    np.testing.assert_array_equal(result.stats["spread"], np.ptp(potentials, axis=0))
+    assert result.drift_squares is None and result.is_finite.all()
+    block = record(Phase("sampling", ServerLangevin(0.02), 9, 0), played.state, ROUND, [result])
+    assert {name: values.shape for name, values in block.stats.items()} == dict.fromkeys(result.stats, (2, 1))
 
 
 def test_a_site_that_is_silent_once_is_asked_again_and_nobody_else():
     played, undisturbed = Played(PLAIN), Played(PLAIN).advance()
     played.silent["south"] = 1
-    np.testing.assert_array_equal(played.advance().state.position, undisturbed.state.position)
+    np.testing.assert_array_equal(played.advance().state["position"], undisturbed.state["position"])
     assert [sites for sites, *_ in played.calls] == [list(SITES), ["south"]]
     assert played.calls[0][1:] == played.calls[1][1:], "it is asked the same again"
 
@@ -135,7 +151,7 @@ def test_a_site_that_is_silent_twice_is_lost():
     with pytest.raises(SiteLost, match=r"^Site 'east' did not answer in round 4: it left\.$"):
         played.advance()
     # Nothing of those rounds is left: the next one is as if they had not been.
-    np.testing.assert_array_equal(played.advance().state.position, weighted_sum(played, "position"))
+    np.testing.assert_array_equal(played.advance().state["position"], Played(PLAIN).advance().state["position"])
 
 
 def test_what_nobody_asked_for_is_not_taken():
@@ -150,15 +166,25 @@ def test_what_nobody_asked_for_is_not_taken():
     ("sampler", "field"), [(PLAIN, "position"), *((DEBIASED, name) for name in ("position", "momentum", "gradient"))]
 )
 def test_a_reply_that_is_not_finite_names_chain_and_client(sampler, field, value):
-    played = Played(sampler)
-    getattr(played.sent["east"], field)[1, 2] = value
-    with pytest.raises(NotFinite) as stop:
-        played.advance()
-    assert (stop.value.chain, stop.value.client) == (1, 2)
-    getattr(played.sent["south"], field)[:, 0] = value  # of several, the first chain's first client
-    with pytest.raises(NotFinite) as stop:
-        played.advance()
-    assert (stop.value.chain, stop.value.client) == (0, 1)
+    played, phase = Played(sampler), Phase("sampling", sampler, 9, 0)
+    played.sent["east"][field][1, 2] = value
+    block = record(phase, played.state, ROUND, [played.advance()])
+    assert block.divergence == (1, ROUND, 2)
+    assert (block.num_rounds, block.positions.shape, block.state) == (0, (2, 0, DIMENSION), played.state)
+    played.sent["south"][field][:, 0] = value  # of several, the first chain's first client
+    assert record(phase, played.state, ROUND, [played.advance()]).divergence == (0, ROUND, 1)
+
+
+def test_a_number_of_no_chain_that_is_not_finite_is_every_chain_s():
+    class Common(Sampler):
+        def exchange(self, dimension):
+            fields = {"position": Field((dimension,)), "level": Field((), per_chain=False)}
+            return Exchange(fields, fields, lambda carried: carried, lambda keys, index, state, mean: mean)
+
+    played = Played(Common())  # type: ignore
+    assert played.advance().is_finite.all()
+    played.sent["south"]["level"] = np.asarray(np.nan)
+    np.testing.assert_array_equal(played.advance().is_finite, [[True, False, True, False]] * 2)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from fahmc.engines.flare.rules import (
     read_rules,
     read_settled_rules,
     row_mark,
+    server_samplers,
     site_secret,
     write_settled_rules,
 )
-from fahmc.engines.recipes import READY_MADE
 from fahmc.errors import FederationError, SettingsError
+from fahmc.registry import choices
 
 
 @pytest.fixture
@@ -38,7 +39,8 @@ def test_a_site_s_file_is_read(site, tmp_path):
     assert found.file == str((tmp_path / "north.csv").resolve())
     assert found.columns == ["age", "ill"] and found.private_seed == 3
     # What is not said is the cautious choice: enough rows, no code of anybody.
-    assert (found.minimum_rows, found.own_models, found.models) == (10, [], list(READY_MADE))
+    assert (found.minimum_rows, found.models) == (10, list(choices("model")))
+    assert (found.own_models, found.own_samplers) == ([], [])
     assert read_rules(site('file = "north.csv"', 'columns = "all"')).private_seed is None
 
 
@@ -63,6 +65,10 @@ def test_another_table_may_be_named_at_the_start(site, tmp_path):
         (['file = "north.csv"', 'columns = "all"', "minimum_rows = 0"], "minimum_rows = 0: input should be greater"),
         (['file = "north.csv"', 'columns = "all"', 'minimum_rows = "5"'], "minimum_rows = '5': input should be a val"),
         (['file = "north.csv"', 'columns = "all"', "private_seed = -1"], "private_seed = -1: input should be greater"),
+        (
+            ['file = "north.csv"', 'columns = "all"', 'own_samplers = "a:B"'],
+            "own_samplers = 'a:B': input should be a val",
+        ),
         (['file = "north.csv"', 'columns = "all"', 'models = ["forest"]'], "models names 'forest'; ready-made are lin"),
         (["file = north.csv"], r"site\.toml is not TOML"),
         (['file = "north.csv"', "columns"], r"site\.toml is not TOML"),
@@ -113,13 +119,31 @@ def test_refusals_of_a_site_name_what_and_why():
 def test_rules_reach_the_site_s_workers_unchanged(tmp_path):
     with pytest.raises(FederationError, match="was not started with `fahmc federation start`"):
         read_settled_rules(tmp_path)
-    settled = made(minimum_rows=7, own_models=["study:model"], private_seed=2**64 - 1)
+    settled = made(minimum_rows=7, own_models=["study:model"], own_samplers=["study:Own"], private_seed=2**64 - 1)
     write_settled_rules(tmp_path, settled)
     assert read_settled_rules(tmp_path) == settled
     for damaged in ("{", '{"file": "north.csv"}', '{"file": "a", "columns": "all", "more": 1}'):
         (tmp_path / rules._SETTLED_FILE).write_text(damaged)
         with pytest.raises(FederationError, match="so it has no rules"):
             read_settled_rules(tmp_path)
+
+
+def test_the_server_has_a_file_of_its_own(tmp_path):
+    """It need not be there; what it lists may be imported to combine replies."""
+    local, file = tmp_path / "local", tmp_path / "server.toml"
+    assert server_samplers(local) == []
+    file.write_text("")
+    assert server_samplers(local) == []
+    file.write_text('own_samplers = ["study:Own"]')
+    assert server_samplers(local) == ["study:Own"]
+    for damaged, words in {
+        "own_samplers": r"^the server's server\.toml cannot be read: ",
+        'own_samplers = "study:Own"': r"refused\. server\.toml: own_samplers = 'study:Own': input should be a",
+        'samplers = ["study:Own"]': r"server\.toml: samplers is not known\. Known here: own_samplers\.",
+    }.items():
+        file.write_text(damaged)
+        with pytest.raises(FederationError, match=words):
+            server_samplers(local)
 
 
 def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):

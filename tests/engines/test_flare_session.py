@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from fahmc.engines.block import Abandoned
 from fahmc.engines.flare import connection
 from fahmc.engines.flare.kits import make_kits
 from fahmc.engines.flare.loopback import free_port
 from fahmc.engines.flare.session import Session
+from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError
 
 

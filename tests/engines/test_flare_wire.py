@@ -1,83 +1,143 @@
-"""Messages of a round keep every bit on their way, and what is not one is refused in the sender's name."""
+"""Messages keep every bit on their way, whatever their shapes and dtypes, and what is not one is refused."""
+
+import json
 
 import numpy as np
 import pytest
 
-from fahmc import FAHMC, DebiasedFAHMC
-from fahmc.dynamics.debiased import DebiasedReply, DebiasedState
-from fahmc.dynamics.fa_hmc import FAHMCState
-from fahmc.engines.flare.wire import from_text, reply_layout, state_layout, to_text
+from fahmc import FAHMC, DebiasedFAHMC, Field
+from fahmc.engines.flare import messages
+from fahmc.engines.flare.wire import Layout
+from fahmc.engines.run import Block
 from fahmc.errors import FederationError
 
-SHAPE = (2, 3)
-# What each sampler broadcasts and gets back: the momentum travels only where T counts leapfrog steps.
-MESSAGES = [
-    (FAHMC(0.1), state_layout, FAHMCState, ["position"]),
-    (FAHMC(0.1), reply_layout, FAHMCState, ["position"]),
-    (FAHMC(0.1, sync_unit="leapfrog"), state_layout, FAHMCState, ["position", "momentum"]),
-    (FAHMC(0.1, sync_unit="leapfrog"), reply_layout, FAHMCState, ["position", "momentum"]),
-    (DebiasedFAHMC(0.1), state_layout, DebiasedState, ["position", "anchor", "anchor_gradient"]),
-    (DebiasedFAHMC(0.1), reply_layout, DebiasedReply, ["position", "gradient"]),
-    (
-        DebiasedFAHMC(0.1, sync_unit="leapfrog"),
-        state_layout,
-        DebiasedState,
-        ["position", "momentum", "anchor", "anchor_gradient"],
-    ),
-    (DebiasedFAHMC(0.1, sync_unit="leapfrog"), reply_layout, DebiasedReply, ["position", "momentum", "gradient"]),
+CHAINS = 2
+MANY_KINDS = {
+    "position": Field((3,)),
+    "level": Field(()),
+    "matrix": Field((2, 2)),
+    "counts": Field((3,), "int32"),
+    "flag": Field((), "bool"),
+    "coarse": Field((3,), "float32"),
+    "common": Field((2, 1), per_chain=False),
+    "clock": Field((), "int64", per_chain=False),
+}
+SHAPES = {"position": (2, 3), "level": (2,), "matrix": (2, 2, 2), "counts": (2, 3), "flag": (2,), "coarse": (2, 3)}
+SHAPES |= {"common": (2, 1), "clock": ()}
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_every_bit_arrives(precision):
+    layout, rng = Layout(MANY_KINDS, CHAINS, np.dtype(precision)), np.random.default_rng(3)
+    sent = {
+        name: (50 * rng.normal(size=SHAPES[name])).astype(precision if field.dtype == "float" else field.dtype)
+        for name, field in MANY_KINDS.items()
+    }
+    # Values that a detour over text or another precision would change.
+    one = np.dtype(precision).type(1)
+    sent["position"][0] = [-0.0, np.nextafter(one, one + 1), np.nan]
+    packed = layout.pack(sent)
+    assert sum(map(len, packed.values())) == layout.num_bytes
+    arrived = layout.unpack(packed, "the server")
+    assert list(arrived) == list(MANY_KINDS)
+    for name, values in arrived.items():
+        assert (values.dtype, values.shape) == (sent[name].dtype, SHAPES[name])
+        assert values.tobytes() == np.asarray(sent[name]).tobytes()
+    # The same bytes on machines of either kind.
+    assert packed["counts"] == sent["counts"].astype("<i4").tobytes()
+    assert layout.pack({name: value.astype(value.dtype.newbyteorder(">")) for name, value in sent.items()}) == packed
+
+
+@pytest.mark.parametrize(
+    ("sampler", "state", "reply"),
+    [
+        (FAHMC(0.1), "position", "position"),
+        # The momentum travels only where T counts leapfrog steps.
+        (FAHMC(0.1, sync_unit="leapfrog"), "position momentum", "position momentum"),
+        (DebiasedFAHMC(0.1), "position anchor anchor_gradient", "position gradient"),
+    ],
+)
+def test_what_samplers_send(sampler, state, reply):
+    exchange = sampler.exchange(3)
+    assert (list(exchange.state), list(exchange.reply)) == (state.split(), reply.split())
+    assert {field for message in exchange[:2] for field in message.values()} == {Field((3,))}
+
+
+GOOD = {"position": bytes(24), "level": bytes(8)}
+POSITION = r"24 bytes were expected: float32 numbers of shape \[2, 3\]\."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"position": bytes(24)}, r"sent \['position'\]; \['position', 'level'\] were expected\."),
+        (GOOD | {"momentum": bytes(24)}, r"sent \['level', 'momentum', 'position'\]; \['position', 'level'\] were"),
+        (None, r"sent NoneType; \['position', 'level'\] were expected\."),
+        ([bytes(24)], r"sent list; \['position', 'level'\] were expected\."),
+        (GOOD | {"position": np.zeros((2, 3), "float32")}, f"sent ndarray for position; {POSITION}"),
+        (GOOD | {"position": "0" * 24}, f"sent str for position; {POSITION}"),
+        (GOOD | {"position": bytes(23)}, f"sent 23 bytes for position; {POSITION}"),
+        (GOOD | {"position": bytes(48)}, f"sent 48 bytes for position; {POSITION}"),
+        (GOOD | {"level": b""}, r"sent 0 bytes for level; 8 bytes were expected: float32 numbers of shape \[2\]\."),
+    ],
+)
+def test_what_is_not_a_message_is_refused_in_its_sender_s_name(content, words):
+    layout = Layout({"position": Field((3,)), "level": Field(())}, CHAINS, np.dtype("float32"))
+    layout.unpack(GOOD, "Site 'south'")
+    with pytest.raises(FederationError, match=f"^Site 'south' {words}"):
+        layout.unpack(content, "Site 'south'")
+
+
+REQUESTS = [
+    messages.Status(),
+    messages.Survey(["north"], {"outcome": "ill"}, {"north": 1.0}, 3.0),
+    messages.Survey(["north"], None, None, 3.0),
+    messages.Prepare("{}", 3.0, 1.0),
+    messages.Begin(4, 10, None, 2, messages.arrays_to_text({"position": np.ones(3)})),
+    messages.Fetch("begun", 4, 2),
+    messages.Stop(),
+    messages.Close(),
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("sampler", "layout_of", "kind", "fields"), MESSAGES)
-def test_every_bit_arrives(sampler, layout_of, kind, fields, dtype):
-    layout = layout_of(sampler, SHAPE, np.dtype(dtype))
-    rng = np.random.default_rng(3)
-    arrays = {name: rng.normal(size=SHAPE).astype(dtype) for name in fields}
-    # Values that a detour over text or another precision would change.
-    arrays[fields[-1]][0] = [-0.0, np.nextafter(np.dtype(dtype).type(1), np.dtype(dtype).type(2)), np.nan]
-    message = kind(**{name: arrays.get(name) for name in kind._fields})
-    packed = layout.pack(message)
-    assert list(packed) == fields
-    assert all(
-        content == arrays[name].astype(f"<f{arrays[name].itemsize}").tobytes() for name, content in packed.items()
-    )
-    assert {len(content) for content in packed.values()} == {layout.num_bytes} == {6 * np.dtype(dtype).itemsize}
-    arrived = layout.unpack(packed, "the server")
-    assert type(arrived) is kind
-    for name in kind._fields:
-        values = getattr(arrived, name)
-        if name not in fields:
-            assert values is None
-            continue
-        assert values.dtype == np.dtype(dtype) and values.shape == SHAPE
-        assert values.tobytes() == arrays[name].tobytes()
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_requests_come_back(request_):
+    assert messages.read_request(json.loads(json.dumps(messages.write_request(request_)))) == request_
 
 
-def test_what_is_not_a_message_is_refused_in_its_sender_s_name():
-    layout = reply_layout(DebiasedFAHMC(0.1), SHAPE, np.dtype("float32"))
-    good = {"position": bytes(24), "gradient": bytes(24)}
-    layout.unpack(good, "Site 'south'")
-    expected = r"\['position', 'gradient'\] were expected\."
-    numbers = r"24 bytes were expected: 2 chains of 3 float32 numbers\."
-    for fields, words in [
-        ({"position": bytes(24)}, rf"sent \['position'\]; {expected}"),
-        (good | {"momentum": bytes(24)}, rf"sent \['gradient', 'momentum', 'position'\]; {expected}"),
-        ({}, rf"sent \[\]; {expected}"),
-        (None, rf"sent NoneType; {expected}"),
-        ([bytes(24)], rf"sent list; {expected}"),
-        (good | {"gradient": np.zeros(SHAPE, "float32")}, rf"sent ndarray for gradient; {numbers}"),
-        (good | {"gradient": "0" * 24}, rf"sent str for gradient; {numbers}"),
-        (good | {"position": bytes(23)}, rf"sent 23 bytes for position; {numbers}"),
-        (good | {"position": bytes(48)}, rf"sent 48 bytes for position; {numbers}"),
-        (good | {"position": b""}, rf"sent 0 bytes for position; {numbers}"),
-    ]:
-        with pytest.raises(FederationError, match=f"^Site 'south' {words}$"):
-            layout.unpack(fields, "Site 'south'")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"request": "Popen"},
+        {"request": ["Stop"]},
+        {"request": "Fetch", "begun": "it", "first_round": 4},
+        {"request": "Fetch", "begun": "it", "first_round": "four", "num_rounds": 2},
+    ],
+)
+def test_what_is_not_a_request_is_refused(values):
+    with pytest.raises(FederationError, match="cannot read the request; is its fahmc as new as the analyst's"):
+        messages.read_request(values)
 
 
-def test_bytes_survive_a_json_message():
-    content = bytes(range(256))
-    assert to_text(content).isascii() and from_text(to_text(content)) == content
+@pytest.mark.parametrize("squares", [np.ones((2, 3)), None])
+def test_blocks_come_back(squares):
+    state = {"position": np.arange(6.0).reshape(2, 3), "clock": np.int32(7)}
+    stats = {"client_drift": np.ones((2, 4)), "n_steps": np.ones((2, 4), "int32"), "diverging": np.zeros((2, 4), bool)}
+    sent = Block(5, 9, np.full((2, 4, 3), np.nextafter(1, 2)), stats, squares, state)
+    block = messages.text_to_block(json.loads(json.dumps(messages.block_to_text(sent))))
+    assert (block.first_round, block.num_rounds, block.divergence) == (5, 9, None)
+    assert (block.drift_squares is None) == (squares is None)
+    np.testing.assert_array_equal(block.positions, sent.positions)
+    for found, expected in ((block.stats, stats), (block.state, state)):
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+            assert found[name].dtype == values.dtype
+
+
+def test_arrays_that_would_need_code_are_not_taken():
     with pytest.raises(ValueError):
-        from_text("not base 64!")
+        messages.text_to_arrays("not base 64!")
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        messages.text_to_arrays(messages.arrays_to_text({"position": np.array([print])}))

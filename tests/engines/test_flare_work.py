@@ -1,38 +1,47 @@
-"""Sites that work as in a real federation, without its network: their draws are those of one process."""
+"""Engine, server and sites work together as in a real federation, without its network: one process' draws come out."""
 
 import json
 import logging
+import threading
+import uuid
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import fahmc
 from clinics import COLUMNS, SIZES, write_tables
-from fahmc import FAHMC, DebiasedFAHMC, tree
+from fahmc import FAHMC, DebiasedFAHMC
 from fahmc.data.columns import Columns
-from fahmc.data.sites import RemoteFederation
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
-from fahmc.engines.flare.engine import write_order
-from fahmc.engines.flare.rounds import Rounds, ask_all, survey
+from fahmc.engines import Flare
+from fahmc.engines.flare import server, site
+from fahmc.engines.flare.messages import Close, Stop, write_request
 from fahmc.engines.flare.rules import Rules
-from fahmc.engines.flare.wire import merge_fn, reply_layout, state_layout
+from fahmc.engines.flare.session import raise_end
+from fahmc.engines.flare.survey import survey
 from fahmc.engines.flare.work import Work
-from fahmc.engines.recipes import with_feature_names
-from fahmc.errors import DataError, FederationError
-from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import Plan, make_plan, make_task
+from fahmc.engines.order import Order
+from fahmc.errors import DataError, FederationError, SettingsError
+from fahmc.runs.plan import make_run
+from own_samplers import Clipped, ServerLangevin, Unlisted
 
-NUM_ROUNDS, SEED, CHAINS = 4, 11, 2
 MODEL = fahmc.models.logistic_regression(prior_scale=2.0)
 ASKED = COLUMNS | {"features": list(COLUMNS["features"])}
 # Given, as a model's random start costs more to compile than to look at.
 START = {"coefficients": np.array([[0.1, -0.2, 0.3], [0.0, 0.2, -0.1]]), "intercept": np.array([0.05, -0.05])}
+RUN: dict[str, Any] = {"num_rounds": 4, "num_chains": 2, "seed": 11, "init": START, "dtype": "float64"}
 # All momentum of the one is private, and none of the other's: each compiles only what it is to show.
 PRIVATE = FAHMC(0.05, num_leapfrog_steps=2, momentum_correlation=0.0)
-DEBIASED = DebiasedFAHMC(0.05, num_leapfrog_steps=1)
+SAMPLERS = {
+    "private momentum and minibatches": replace(PRIVATE, gradient=fahmc.Minibatch(20)),
+    "a phase before the first round": DebiasedFAHMC(0.05, num_leapfrog_steps=1),
+    "a sampler of one's own": ServerLangevin(0.001),
+}
+OWN = ["own_samplers:ServerLangevin", "own_samplers:Clipped"]
 
 
 @pytest.fixture(scope="module")
@@ -49,149 +58,202 @@ def shorter(tmp_path_factory):
     return tables
 
 
-@pytest.fixture(scope="module")
-def pooled_here(shorter) -> fahmc.Federation:
-    return fahmc.Federation.from_clients(build_study(read_clients(shorter), Columns(**COLUMNS)).clients)
+def workers(tables, secret: int = 0, **rules: Any) -> dict[str, Work]:
+    settings = {"columns": ["age", "group", "ill"], "minimum_rows": 30} | rules
+    return {
+        name: Work(name, Rules(file=str(file), **settings), bytes([secret, place] * 16))
+        for place, (name, file) in enumerate(tables.items())
+    }
 
 
-class Sites:
-    """Three sites, and a server that calls them without a network: what passes is JSON values and bytes."""
-
-    def __init__(self, tables, secret: int = 0, **rules: Any):
-        settings = {"columns": ["age", "group", "ill"], "minimum_rows": 30} | rules
-        self.work = {
-            name: Work(name, Rules(file=str(file), **settings), bytes([secret, place] * 16))
-            for place, (name, file) in enumerate(tables.items())
-        }
-
-    def call(self, sites, method, seconds, arguments, /):
-        return {site: getattr(self.work[site], method)(**arguments) for site in sites}, {}
-
-    def survey(self, columns: Any = ASKED, weights: Any = None) -> dict[str, Any]:
-        return survey(self.call, list(self.work), columns, weights, 1.0)
-
-    def plan(self, sampler: FAHMC) -> Plan:
-        """Ask the sites what they hold, as `Flare.open` does."""
-        answer = json.loads(json.dumps(self.survey()))
-        example = {name: np.zeros((1, *array["shape"]), array["dtype"]) for name, array in answer["arrays"].items()}
-        weights = dict(zip(answer["sizes"], answer["weights"], strict=True))
-        federation = RemoteFederation.from_reports(answer["sizes"], example, answer["marks"], weights, answer["about"])
-        model = with_feature_names(MODEL, answer["about"]["feature_names"])
-        return make_plan(
-            model,
-            federation,
-            sampler,
-            seed=SEED,
-            private_seed=None,
-            num_chains=CHAINS,
-            init=START,
-            dtype=np.dtype("float64"),
-            row_space=False,
-        )
-
-    def run(self, sampler: FAHMC) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions [chain, draw, dim] and squared drifts [chain, draw, client] of a few rounds."""
-        plan = self.plan(sampler)
-        order = written_order(plan)
-        ask_all(self.call, list(self.work), "prepare", 1.0, {"order": order}, "to make ready")
-        shape = (CHAINS, plan.potentials.dimension)
-        rounds = Rounds(
-            self.call,
-            run=json.loads(order)["run"],
-            weights={site["name"]: site["weight"] for site in json.loads(order)["sites"]},
-            states=state_layout(sampler, shape, plan.dtype),
-            replies=reply_layout(sampler, shape, plan.dtype),
-            merge=merge_fn(sampler),
-            seconds=1.0,
-        )
-        state, outcomes = jax.device_get(plan.start), []
-        for round_index in range(NUM_ROUNDS):
-            outcomes.append(rounds.advance(state, round_index))
-            state = outcomes[-1].state
-        positions = np.stack([outcome.state.position for outcome in outcomes], axis=1)
-        return positions, np.stack([outcome.drift_squares for outcome in outcomes], axis=1)
-
-
-def written_order(plan: Plan) -> str:
-    """Say to the sites what to run, in the engine's own words."""
-    return write_order(make_task(plan, Pacing(0, NUM_ROUNDS, 1, None, None)))
-
-
-def assert_drawn_here(run: tuple[np.ndarray, np.ndarray], sampler: FAHMC, federation: fahmc.Federation, **options: Any):
-    here = fahmc.sample(
-        MODEL,
-        federation,
-        sampler,
-        NUM_ROUNDS,
-        num_chains=CHAINS,
-        seed=SEED,
-        init=START,
-        dtype="float64",
-        row_space=False,
-        progress=False,
-        **options,
+def caller(work: dict[str, Work]):
+    return lambda sites, method, seconds, arguments: (
+        {site: getattr(work[site], method)(**arguments) for site in sites},
+        {},
     )
-    positions, squares = run
-    # The same arithmetic in another order.
-    np.testing.assert_allclose(positions, tree.flatten_draws(here.positions), rtol=1e-10, atol=1e-12)
-    drift = np.sqrt(squares @ federation.weights)
-    np.testing.assert_allclose(drift, here.stats["client_drift"], rtol=1e-9)
+
+
+def asked(tables, columns: Any = None, weights: Any = None, **settings: Any) -> dict[str, Any]:
+    """Return what sites answer to a survey."""
+    work = workers(tables, **settings)
+    return survey(caller(work), list(work), ASKED | (columns or {}), weights, 1.0)
+
+
+class Nearby:
+    """A job whose server and sites are objects: between analyst and server JSON passes, between server and sites bytes.
+
+    To the engine it is a `fahmc.engines.flare.session.Session`.
+    """
+
+    number = 1
+
+    def __init__(self, folder, work: dict[str, Work], server_lists: list[str]):
+        self.kit: Any = SimpleNamespace(sites=tuple(work))
+        self._server, self._work, self._folder = server.Server(), work, folder
+        (folder / "server.toml").write_text(f"own_samplers = {json.dumps(server_lists)}")
+
+    def __enter__(self) -> Flare:
+        workspace = SimpleNamespace(get_site_config_dir=lambda: str(self._folder / "local"))
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(server, "collab", SimpleNamespace(is_aborted=False, workspace=workspace))
+        self._patch.setattr(server, "call_sites", self._call)
+        self._patch.setattr(site, "collab", SimpleNamespace(caller="server"))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        engine: Any = Flare("no kit")
+        engine._session, engine._is_kept = self, True
+        return engine
+
+    def __exit__(self, *error: object) -> None:
+        self.command(Close())
+        self._thread.join()
+        self._patch.undo()
+
+    def _serve(self) -> None:
+        while not self._server._is_closing:
+            self._server._desk.serve_one(self._server._work, 0.1)
+
+    def _call(self, sites, method, seconds, arguments, /):
+        return {name: site._answered(getattr(self._work[name], method))(**arguments) for name in sites}, {}
+
+    def insist(self, action, is_stopping=None):
+        return action()
+
+    def command(self, request, wait: float = 2.0, identity: str = "") -> dict[str, Any]:
+        values = json.loads(json.dumps(write_request(request) | {"wait": wait, "id": identity}))
+        return json.loads(json.dumps(self._server._command("fahmc", values, None)))
+
+    def ask(self, request, seconds: float) -> dict[str, Any]:
+        identity = uuid.uuid4().hex
+        while (answer := self.command(request, identity=identity)).get("pending"):
+            pass
+        raise_end(answer.get("end"))
+        return answer
+
+    def check_job(self) -> None:
+        assert self._thread.is_alive()
+
+    def stop_run(self) -> None:
+        self.command(Stop())
 
 
 @pytest.fixture(scope="module")
-def private_run(shorter):
-    """Three sites that each draw their momentum from a test seed instead of a secret, and what they drew."""
-    sites = Sites(shorter, private_seed=5)
-    return sites, sites.run(PRIVATE)
+def nearby_draws(shorter, short_shuffles, tmp_path_factory):
+    """What three sites draw, one after the other, that draw their private parts from a test seed instead of secrets."""
+    work = workers(shorter, private_seed=5, own_samplers=OWN)
+    with Nearby(tmp_path_factory.mktemp("server"), work, OWN) as engine:
+        yield lambda sampler: fahmc.sample(MODEL, fahmc.Sites(**COLUMNS), sampler, engine=engine, **RUN)
 
 
-def test_private_momentum_from_a_test_seed_is_that_of_one_process(private_run, pooled_here):
-    assert_drawn_here(private_run[1], PRIVATE, pooled_here, private_seed=5)
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_are_those_of_one_process(nearby_draws, shorter, name):
+    remote = nearby_draws(SAMPLERS[name])
+    pooled = fahmc.Federation.from_clients(build_study(read_clients(shorter), Columns(**COLUMNS)).clients)
+    here = fahmc.sample(MODEL, pooled, SAMPLERS[name], row_space=False, private_seed=5, **RUN)
+    assert remote.stats.keys() == here.stats.keys()
+    for found, expected in ((remote.positions, here.positions), (remote.stats, here.stats)):
+        for part, values in expected.items():
+            # The same arithmetic in another order.
+            np.testing.assert_allclose(found[part], values, rtol=1e-9, atol=1e-12)
+    assert remote.coords["feature"] == ["age", "group[B]", "group[C]"]
+    assert remote.cost["bytes_to_server"] == here.cost["bytes_to_server"] > 0
+    if isinstance(SAMPLERS[name], ServerLangevin):
+        np.testing.assert_array_equal(remote.stats["num_rows"], 59 + 59 + 39)
+        np.testing.assert_array_equal(remote.stats["rounds"], [[1, 2, 3, 4]] * 2)
+    else:
+        np.testing.assert_allclose(remote.client_drift, here.client_drift, rtol=1e-9)
 
 
-def test_debiased_sites_draw_what_one_process_draws(shorter, pooled_here):
-    """There is nothing private in it, so the sites' secrets do not matter."""
-    assert_drawn_here(Sites(shorter).run(DEBIASED), DEBIASED, pooled_here)
+@pytest.mark.parametrize(
+    ("sampler", "at_server", "at_sites", "words"),
+    [
+        (ServerLangevin(0.1), [], OWN, r"^The server refuses .*'own_samplers:ServerLangevin' is not part of fahmc"),
+        (ServerLangevin(0.1), OWN, [], r"^Site 'north' refuses to make .*'own_samplers:ServerLangevin' is not part of"),
+        (Unlisted(0.1), OWN, OWN, r"'own_samplers:Unlisted' .*own_samplers = \[\"own_samplers:Unlisted\"\]"),
+        (FAHMC(0.1, gradient=Clipped(5.0)), OWN, OWN[:1], "refuses to make ready .* gradient 'own_samplers:Clipped'"),
+    ],
+)
+def test_what_is_one_s_own_runs_only_where_it_is_listed(tables, tmp_path, sampler, at_server, at_sites, words):
+    with Nearby(tmp_path, workers(tables, own_samplers=at_sites), at_server) as engine:
+        with pytest.raises(FederationError, match=words):
+            fahmc.sample(MODEL, fahmc.Sites(**COLUMNS), sampler, engine=engine, **RUN)
 
 
-def test_a_secret_gives_the_same_momentum_again_and_another_gives_another(shorter, private_run):
-    sites, _ = private_run
-    order, state = written_order(sites.plan(PRIVATE)), {"position": np.ones((CHAINS, 4)).tobytes()}
-
-    def reply(secret: int) -> np.ndarray:
-        others = Sites(shorter, secret)
-        others.survey()
-        others.work["north"].prepare(order)
-        answer = others.work["north"].local_round(json.loads(order)["run"], 2, state)
-        return np.frombuffer(answer["reply"]["position"])
-
-    first = reply(0)
-    np.testing.assert_array_equal(reply(0), first)
-    assert (reply(1) != first).all()
+def test_what_cannot_be_sent_is_refused_before_anybody_is_asked(tmp_path):
+    sites = fahmc.Sites(**COLUMNS)
+    with Nearby(tmp_path, {}, []) as engine:
+        with pytest.raises(SettingsError, match="HMC runs on one machine; a federation takes FAHMC, FALD or Debiased"):
+            fahmc.sample(MODEL, sites, fahmc.HMC(0.1), engine=engine, **RUN)
+        with pytest.raises(SettingsError, match=r"step_size is <function .* cannot be sent to sites"):
+            fahmc.sample(MODEL, sites, FAHMC(lambda t: 0.1), engine=engine, **RUN)
 
 
-def test_a_round_that_is_run_again_gives_the_same_bits(private_run):
+@pytest.fixture(scope="module")
+def order(shorter, tmp_path_factory) -> Order:
+    """What the sites are told of a run."""
+    with Nearby(tmp_path_factory.mktemp("server"), workers(shorter), []) as engine:
+        model, federation = engine.open(MODEL, fahmc.Sites(**COLUMNS), PRIVATE)
+    settings: dict[str, Any] = RUN | {"dtype": np.dtype("float64")}
+    run = make_run(model, federation, PRIVATE, **settings)
+    return Order.of(run, run.phases[-1])
+
+
+def test_an_order_is_its_text(order):
+    assert Order.read(order.text) == order and Order.read(order.text).identity == order.identity
+    assert replace(order, seed=12).identity != order.identity
+    assert order.model["feature_names"] == ["age", "group[B]", "group[C]"] and order.num_rows == 59 + 59 + 39
+    assert list(order.weights) == ["north", "south", "east"] and order.leaf_shapes["coefficients"] == [3]
+    for text in ("", "[]", "{}", order.text.replace('"num_chains":2', '"num_chains":"many"')):
+        with pytest.raises(FederationError, match="the order cannot be read; is this fahmc as new as the analyst's"):
+            Order.read(text)
+
+
+STATE = {"position": np.ones((2, 4)).tobytes()}
+
+
+@pytest.fixture(scope="module")
+def ready(shorter, order):
+    """Return a function that makes a site ready for the order, with a secret of its choice."""
+
+    def make(secret: int) -> Work:
+        work = workers(shorter, secret)
+        survey(caller(work), list(work), ASKED, None, 1.0)
+        work["south"].prepare(order.text)
+        return work["south"]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def south(ready):
+    return ready(0)
+
+
+def test_a_secret_gives_the_same_momentum_again_and_another_gives_another(ready, south, order):
+    def position(site: Work) -> np.ndarray:
+        return np.frombuffer(site.local_round(order.identity, 2, STATE)["reply"]["position"])
+
+    np.testing.assert_array_equal(position(ready(0)), position(south))
+    assert (position(ready(1)) != position(south)).all()
+
+
+def test_a_round_that_is_run_again_gives_the_same_bits(south, order):
     """Sites keep nothing from round to round: they may be asked again, or out of order."""
-    south = private_run[0].work["south"]
-    state, run = {"position": np.ones((CHAINS, 4)).tobytes()}, south._run.identity
-    first = south.local_round(run, 2, state)
+    first = south.local_round(order.identity, 2, STATE)
     assert (first["site"], first["round"], set(first["reply"])) == ("south", 2, {"position"})
-    assert south.local_round(run, 0, state)["reply"] != first["reply"]
-    assert south.local_round(run, 2, state) == first
+    assert south.local_round(order.identity, 0, STATE)["reply"] != first["reply"]
+    assert south.local_round(order.identity, 2, STATE) == first
 
 
-def test_a_site_answers_only_for_the_run_it_made_ready_for(private_run):
-    sites, _ = private_run
-    north = sites.work["north"]
-    state = {"position": bytes(CHAINS * 4 * 8)}
+def test_a_site_answers_only_for_the_run_it_made_ready_for(south, order):
     with pytest.raises(FederationError, match="this site was not told to make ready for this run"):
-        north.local_round("another run", 0, state)
+        south.local_round("another run", 0, STATE)
     with pytest.raises(FederationError, match="the server sent 56 bytes for position; 64 bytes were expected"):
-        north.local_round(north._run.identity, 0, {"position": bytes(56)})
+        south.local_round(order.identity, 0, {"position": bytes(56)})
 
 
 def test_sites_agree_on_their_rows_without_showing_them(tables):
-    answer = Sites(tables).survey()
+    answer = asked(tables)
     # One row in each clinic lacks an age.
     assert answer["sizes"] == {name: size - 1 for name, size in SIZES.items()}
     assert answer["about"]["dropped"] == dict.fromkeys(SIZES, 1)
@@ -200,19 +262,19 @@ def test_sites_agree_on_their_rows_without_showing_them(tables):
     assert answer["arrays"] == {"x": {"dtype": "float64", "shape": [3]}, "y": {"dtype": "int32", "shape": []}}
     assert sum(answer["weights"]) == pytest.approx(1)
     # The same rows have the same mark again, and another for who has another secret.
-    assert Sites(tables).survey()["marks"] == answer["marks"]
-    assert not set(Sites(tables, secret=1).survey()["marks"].values()) & set(answer["marks"].values())
+    assert asked(tables)["marks"] == answer["marks"]
+    assert not set(asked(tables, secret=1)["marks"].values()) & set(answer["marks"].values())
     weights = {"east": 0.5, "north": 0.3, "south": 0.2}
-    assert Sites(tables).survey(weights=weights)["weights"] == [0.3, 0.2, 0.5]
+    assert asked(tables, weights=weights)["weights"] == [0.3, 0.2, 0.5]
 
 
 def test_a_changed_cell_changes_the_mark_of_its_site_alone(tmp_path):
     tables = write_tables(tmp_path)
-    before = Sites(tables).survey(ASKED | {"standardize": False})["marks"]
+    before = asked(tables, {"standardize": False})["marks"]
     text = tables["south"].read_text()
     line = text.splitlines()[1]
     tables["south"].write_text(text.replace(line, "33.3" + line[line.index(",") :], 1))
-    after = Sites(tables).survey(ASKED | {"standardize": False})["marks"]
+    after = asked(tables, {"standardize": False})["marks"]
     assert [name for name in before if before[name] != after[name]] == ["south"]
 
 
@@ -229,13 +291,13 @@ def test_a_changed_cell_changes_the_mark_of_its_site_alone(tmp_path):
 )
 def test_sites_refuse_what_their_rules_do_not_allow(tables, rules, columns, error, words):
     with pytest.raises(error, match=words) as refusal:
-        Sites(tables, **rules).survey(ASKED | columns)
+        asked(tables, columns, **rules)
     assert "income" not in str(refusal.value) or "income" in str(columns), "nobody need know of other columns"
 
 
 def test_what_was_not_named_is_not_sent_though_the_server_asks_for_it(tables):
     """The rules are kept at every step, not only at the first."""
-    north = Sites(tables).work["north"]
+    north = workers(tables)["north"]
     request = {"columns": ASKED, "features": ["age", "income"]}
     with pytest.raises(FederationError, match="columns 'income' may not be used here"):
         north.summarize(json.dumps(request))
@@ -269,50 +331,30 @@ def test_arrays_go_as_they_are_if_they_are_allowed(tmp_path):
         Work("north", rules.model_copy(update={"minimum_rows": 13}), bytes(32)).take_arrays()
 
 
-def short_order(**changes: Any) -> str:
-    """Write as much of an order as a site reads before it refuses it."""
-    order: dict[str, Any] = {
-        "run": "a run",
-        "model": {"name": "logistic_regression"},
-        "sampler": {"class": "FAHMC", "step_size": 0.1},
-        "dtype": "float64",
-    }
-    return json.dumps(order | changes)
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
         ({"model": {"name": "mlp", "num_classes": 2}}, FederationError, "the model 'mlp' may not run here; this site"),
         ({"model": {"object": "os:system"}}, FederationError, "The model 'os:system' is not ready-made and not listed"),
-        ({"sampler": {"class": "Popen"}}, FederationError, "The job names 'Popen', which is not among"),
         ({"model": {"name": "poisson_regression"}}, DataError, "its rows do not fit the model; its log says why"),
-        ({"sampler": {"class": "FAHMC", "step_size": 0.1, "gradient": {"class": "Minibatch", "size": 60}}}, DataError,
+        ({"sampler": {"name": "Popen"}}, SettingsError, "name = 'Popen' is not known"),
+        ({"sampler": {"object": "os:system"}}, FederationError, "The sampler 'os:system' is not part of fahmc and not"),
+        ({"sampler": {"name": "HMC", "step_size": 0.1}}, SettingsError, "HMC runs on one machine; a federation takes"),
+        ({"sampler": {"name": "FAHMC", "step_size": 0.1, "gradient": {"name": "minibatch", "size": 60}}}, DataError,
          "Minibatch size 60 is larger than client 'north', which has 59 rows"),
     ],
 )  # fmt: skip
-def test_orders_that_a_site_does_not_take(tables, changes, error, words):
-    sites = Sites(tables, models=["logistic_regression", "poisson_regression"])
-    north = sites.work["north"]
+def test_orders_that_a_site_does_not_take(tables, order, changes, error, words):
+    work = workers(tables, models=["logistic_regression", "poisson_regression"])
+    told = replace(order, **changes)
     with pytest.raises(FederationError, match="this site was not asked for its rows before the run"):
-        north.prepare(short_order(**changes))
+        work["north"].prepare(told.text)
     # Ages with a decimal are no counts.
     is_poisson = changes.get("model", {}).get("name") == "poisson_regression"
-    asked = ASKED | ({"outcome": "age", "outcome_positive": None, "features": ["group"]} if is_poisson else {})
-    sites.survey(asked)
+    columns = {"outcome": "age", "outcome_positive": None, "features": ["group"]} if is_poisson else {}
+    survey(caller(work), list(work), ASKED | columns, None, 1.0)
     with pytest.raises(error, match=words) as refusal:
-        north.prepare(short_order(**changes))
+        work["north"].prepare(told.text)
     assert "row 0" not in str(refusal.value), "what is wrong with its rows stays at the site"
     with pytest.raises(FederationError, match="not told to make ready"):
-        north.local_round("a run", 0, {})
-
-
-def test_the_same_plan_is_the_same_order_and_another_is_another(private_run):
-    sites, _ = private_run
-    plan = sites.plan(PRIVATE)
-    order = written_order(plan)
-    assert written_order(sites.plan(PRIVATE)) == order
-    other = written_order(plan._replace(settings=plan.settings | {"seed": SEED + 1}))
-    assert json.loads(other)["run"] != json.loads(order)["run"]
-    assert json.loads(order)["model"]["feature_names"] == ["age", "group[B]", "group[C]"]
-    assert json.loads(order)["num_rows"] == 59 + 59 + 39
+        work["north"].local_round(told.identity, 0, STATE)

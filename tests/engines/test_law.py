@@ -3,6 +3,8 @@
 Each check has the false-alarm rate of `assertions.FALSE_ALARM`; broken samplers must fail the same checks.
 """
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,19 +13,16 @@ import fahmc
 from assertions import assert_covariance, assert_mean
 from fahmc import keys, theory
 from fahmc.dynamics import fa_hmc
-from gaussian_study import anchored_at_the_origin
 
 NUM_CHAINS, NUM_ROUNDS, NOISE = 100_000, 4, 1.5
 START = np.array([1.0, -1.0])
+PLAIN = fahmc.FAHMC(0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE))
 SAMPLERS = {
-    "trajectory": fahmc.FAHMC(0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE)),
-    "leapfrog": fahmc.FAHMC(
-        0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE), sync_unit="leapfrog"
-    ),
-    "debiased": anchored_at_the_origin(
-        fahmc.DebiasedFAHMC(0.25, 3, 2, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE))
-    ),
-    "langevin": fahmc.FALD(0.25, num_local_steps=5, momentum_correlation=0.4, gradient=fahmc.GaussianNoise(NOISE)),
+    "trajectory": PLAIN,
+    "leapfrog": replace(PLAIN, sync_unit="leapfrog"),
+    "langevin": replace(PLAIN, num_leapfrog_steps=1, num_local_steps=5),
+    "debiased": fahmc.DebiasedFAHMC(**vars(PLAIN)),
+    "debiased from the origin": fahmc.DebiasedFAHMC(**vars(PLAIN), first_anchor="origin"),
 }
 
 
@@ -51,22 +50,22 @@ def test_five_percent_too_much_noise_is_caught(unlike_gaussians, monkeypatch):
     momentum = fa_hmc.draw_momentum
     monkeypatch.setattr(fa_hmc, "draw_momentum", lambda *arguments: 1.05 * momentum(*arguments))
     with pytest.raises(AssertionError, match="covariance off"):
-        check(unlike_gaussians, SAMPLERS["trajectory"])
+        check(unlike_gaussians, PLAIN)
 
 
 def test_swapped_weights_are_caught(unlike_gaussians):
     study = unlike_gaussians
     swapped = type(study)(study.means, study.precisions, study.weights[[1, 0, 2]])
-    law = theory.law_after(study.clients, SAMPLERS["trajectory"], NUM_ROUNDS, start_mean=START)
+    law = theory.law_after(study.clients, PLAIN, NUM_ROUNDS, start_mean=START)
     with pytest.raises(AssertionError, match="mean off"):
-        assert_mean(replicas(swapped, SAMPLERS["trajectory"]), law.mean, law.covariance)
+        assert_mean(replicas(swapped, PLAIN), law.mean, law.covariance)
 
 
 def test_reused_momentum_key_is_caught(unlike_gaussians, monkeypatch):
     shared = keys.shared_momentum
     monkeypatch.setattr(keys, "shared_momentum", lambda chain_keys, trajectory: shared(chain_keys, jnp.int32(0)))
     with pytest.raises(AssertionError, match="covariance off"):
-        check(unlike_gaussians, SAMPLERS["trajectory"])
+        check(unlike_gaussians, PLAIN)
 
 
 def test_reused_gradient_key_is_caught(unlike_gaussians, monkeypatch):
@@ -74,4 +73,4 @@ def test_reused_gradient_key_is_caught(unlike_gaussians, monkeypatch):
     gradient_at = keys.gradient_at
     monkeypatch.setattr(keys, "gradient_at", lambda key, k, half: gradient_at(key, jnp.int32(0), 0))
     with pytest.raises(AssertionError, match="covariance off"):
-        check(unlike_gaussians, SAMPLERS["trajectory"])
+        check(unlike_gaussians, PLAIN)

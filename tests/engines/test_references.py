@@ -40,8 +40,8 @@ def test_mhmc_agrees_with_numpyros_nuts(logistic_study, mhmc):
         intercept = numpyro.sample("intercept", dist.Normal(0, 10))
         numpyro.sample("y", dist.Bernoulli(logits=x @ coefficients + intercept), obs=y)
 
-    # NumPyro's own key handling is not what `jax_debug_key_reuse` is on for here.
-    with jax.debug_key_reuse(False):
+    # NumPyro's handling of keys, shapes and dtypes is not what is tested here.
+    with jax.debug_key_reuse(False), jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         nuts = MCMC(
             NUTS(model), num_warmup=500, num_samples=2000, num_chains=2, chain_method="sequential", progress_bar=False
         )

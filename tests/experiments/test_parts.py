@@ -7,13 +7,13 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from fahmc.data.images import stand_in
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.experiments import figure_1_local_steps as local_steps
 from fahmc.experiments import figure_2, figures_3_to_7
 from fahmc.experiments.catalogue import choose
 from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.image_runs import Budget, Runner
+from fahmc.experiments.image_sets import stand_in
 from fahmc.experiments.outcome import Run
 from fahmc.experiments.simulated import LogisticStudy, _read, mhmc_reference
 from fahmc.experiments.work import Work

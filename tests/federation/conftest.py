@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import fahmc
+import own_samplers
 from clinics import BREAKS, COLUMNS, OWN_MODELS, write_tables
 from fahmc.data.columns import Columns
 from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
 from fahmc.engines.flare.loopback import Loopback
 from fahmc.engines.flare.processes import find_processes
-from fahmc.engines.flare.rules import Rules
+from fahmc.engines.flare.rules import SERVER_FILE, Rules
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +38,7 @@ def real(tables, tmp_path_factory):
             columns=["age", "group", "ill"] + (["income"] if name != "south" else []),
             minimum_rows=30,
             own_models=[f"own_models:{attribute}" for attribute in ("steady", *BREAKS)],
+            own_samplers=["own_samplers:ServerLangevin"],
             private_seed=5,
         )
         for name, file in tables.items()
@@ -46,5 +49,8 @@ def real(tables, tmp_path_factory):
         with Loopback(folder, rules) as federation:
             for kit in federation.kits.values():
                 (kit.path / "own_models.py").write_text(OWN_MODELS)
+                shutil.copy(own_samplers.__file__, kit.path)
+            listed = '["own_samplers:ServerLangevin", "own_samplers:Unlisted"]'
+            (federation.kits["server"].path / SERVER_FILE).write_text(f"own_samplers = {listed}")
             yield federation
     assert [process for kit in federation.kits.values() for process in find_processes(kit)] == []

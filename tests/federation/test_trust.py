@@ -4,12 +4,14 @@ import json
 import shutil
 import socket
 import ssl
+import time
 
 import pytest
 
 from fahmc.engines.flare import job as jobs
 from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.kits import Kit, make_kits
+from fahmc.engines.flare.messages import Status
 from fahmc.errors import FederationError
 
 pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
@@ -24,12 +26,13 @@ def connection(real):
 
 
 def wait_for_sites(connection: Connection, kit: Kit) -> None:
-    for _ in range(200):
+    for _ in range(120):
         try:
             if set(connection.connected_sites()) == set(kit.sites):
                 return
         except Unreachable:
             pass
+        time.sleep(0.5)
     raise AssertionError("the sites do not connect")
 
 
@@ -86,10 +89,11 @@ def test_a_job_can_bring_neither_code_nor_other_classes(real, connection, tmp_pa
     except (Unreachable, FederationError):
         return  # refused at the door
     status = "SUBMITTED"
-    for _ in range(2000):
+    for _ in range(120):
         status = connection.job_status(job)
         if status.startswith("FINISHED"):
             break
         with pytest.raises(Unreachable):
-            connection.command(job, {"do": "status"}, wait=0.0)
+            connection.command(job, Status(), wait=0.0)
+        time.sleep(0.5)
     assert status.startswith("FINISHED") and "COMPLETED" not in status

@@ -8,8 +8,7 @@ from scipy.linalg import sqrtm
 from scipy.stats import wasserstein_distance
 
 from fahmc.errors import DataError
-from fahmc.report import distances
-from fahmc.report.distances import marginal_error, marginal_error_floor, wasserstein2_gaussians, wasserstein2_samples
+from fahmc.report.distances import marginal_error, marginal_error_floor, wasserstein2_gaussians
 
 
 @pytest.mark.parametrize(("n", "m"), [(50, 50), (50, 75), (7, 100), (1, 13), (64, 63)])
@@ -28,14 +27,6 @@ def test_marginal_error_takes_repeated_values_and_vectors():
 def test_marginal_error_of_a_shift_is_the_shift_whatever_the_order_of_rows():
     a = np.random.default_rng(0).normal(size=(100, 3))
     assert marginal_error(a, a[::-1] + np.array([1.0, 2.0, -6.0])) == pytest.approx(3.0, rel=1e-12)
-
-
-def test_marginal_error_in_blocks_of_columns_is_the_same(monkeypatch):
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(size=(30, 11)), rng.normal(size=(40, 11))
-    whole = marginal_error(a, b)
-    monkeypatch.setattr(distances, "_BLOCK_SIZE", 3 * 70)
-    np.testing.assert_allclose(marginal_error(a, b), whole, rtol=1e-14)
 
 
 def test_floor_depends_on_both_sizes_and_is_below_a_real_error():
@@ -102,26 +93,9 @@ def test_singular_covariances_are_allowed_and_negative_ones_are_not():
         wasserstein2_gaussians([0.0, 0.0], 1.0, [0.0, 0.0], np.ones(3))
 
 
-def test_samples_find_the_best_pairing():
-    """Sorting by the first coordinate would pair (0, 0) with (0, 9) and cost 9."""
-    a, b = [[0.0, 0.0], [0.1, 9.0]], [[0.0, 9.0], [0.1, 0.0]]
-    assert wasserstein2_samples(a, b) == pytest.approx(0.1, rel=1e-12)
-
-
-def test_samples_of_a_line_agree_with_sorting_and_with_the_assignment():
-    rng = np.random.default_rng(5)
-    a, b = rng.normal(size=(200, 1)), rng.exponential(size=(200, 1))
-    expected = np.sqrt(np.mean((np.sort(a[:, 0]) - np.sort(b[:, 0])) ** 2))
-    assert wasserstein2_samples(a, b) == pytest.approx(expected, rel=1e-12)
-    flat = [np.hstack([x, np.zeros_like(x)]) for x in (a, b)]
-    assert wasserstein2_samples(*flat) == pytest.approx(expected, rel=1e-12)
-    assert wasserstein2_samples(np.repeat(a, 3, axis=0), b) == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
-        (np.zeros((3, 2)), np.zeros((4, 2)), "3 and 4 rows"),
         (np.zeros((3, 2)), np.zeros((3, 4)), "2 and 4 coordinates"),
         (np.zeros((3, 2, 1)), np.zeros((3, 2)), r"shape \(3, 2, 1\)"),
         (np.zeros((0, 2)), np.zeros((3, 2)), "at least one"),
@@ -130,4 +104,4 @@ def test_samples_of_a_line_agree_with_sorting_and_with_the_assignment():
 )
 def test_unusable_samples_are_named(a, b, words):
     with pytest.raises(DataError, match=words):
-        wasserstein2_samples(a, b)
+        marginal_error(a, b)

@@ -5,7 +5,7 @@ import pytest
 
 from fahmc import report
 from fahmc.errors import DataError
-from fahmc.report.online_error import OnlineMarginalError
+from fahmc.experiments.online_error import OnlineMarginalError
 
 GENERATOR = np.random.default_rng(3)
 REFERENCE = GENERATOR.normal(scale=[0.1, 1.0, 30.0], size=(5000, 3))

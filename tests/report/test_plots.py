@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from fahmc.errors import DataError, SettingsError
-from fahmc.report import plot_calibration, plot_client_drift, plot_forest, plot_marginals, plot_trace
+from fahmc.report import plot_client_drift, plot_forest, plot_marginals, plot_trace
 
 
 def save(figure) -> bytes:
@@ -120,21 +120,10 @@ def test_many_clients_show_those_that_drift_most(federated):
     assert "30 largest of 100 clients" in bars.get_title()
 
 
-def test_calibration_draws_shares_and_counts():
-    p = [[0.76, 0.24], [0.2, 0.8], [0.01, 0.99]]
-    figure = plot_calibration(p, [0, 0, 1])
-    top, bottom = axes_of(figure)
-    assert [bar.get_height() for bar in top.patches] == [0.5, 1.0]
-    assert sum(bar.get_height() for bar in bottom.patches) == 3
-    assert "ECE 19.0 %" in figure.get_suptitle()
-    save(figure)
-
-
 def test_titles_legends_and_panels_do_not_overlap(federated, pooled):
     runs = {"federated": federated, "pooled": pooled}
-    p = np.random.default_rng(0).uniform(size=50)
     figures = [plot_trace(federated), plot_marginals(runs), plot_forest(runs), plot_client_drift(federated)]
-    for figure in [*figures, plot_forest({"one": federated}, "intercept"), plot_calibration(p, p > 0.5)]:
+    for figure in [*figures, plot_forest({"one": federated}, "intercept")]:
         assert head_is_free(figure)
 
 

@@ -13,7 +13,6 @@ from fahmc.report import (
     brier_score,
     expected_calibration_error,
     negative_log_likelihood,
-    reliability,
 )
 
 
@@ -43,30 +42,23 @@ def test_two_classes_given_as_one_column_are_the_same_as_two():
     np.testing.assert_allclose(brier_score(p, y), 2 * metrics.brier_score_loss(y, p), rtol=1e-12)
 
 
-def test_bins_agree_with_scikit_learn(ten_classes):
+def test_calibration_error_agrees_with_scikit_learns_bins(ten_classes):
     p, y = ten_classes
-    bins = reliability(p, y, num_bins=20)
     share, mean = calibration_curve(p.argmax(axis=1) == y, p.max(axis=1), n_bins=20)
-    used = bins.counts > 0
-    np.testing.assert_allclose(bins.accuracy[used], share)
-    np.testing.assert_allclose(bins.confidence[used], mean)
-    assert bins.counts.sum() == 500
-    assert np.isnan(bins.accuracy[~used]).all()
+    counts = np.histogram(p.max(axis=1), bins=20, range=(0, 1))[0]
+    expected = np.sum(counts[counts > 0] * np.abs(share - mean)) / 500
+    assert expected_calibration_error(p, y) == pytest.approx(expected, rel=1e-12)
 
 
 def test_calibration_error_by_hand():
     """Bin (0.75, 0.8]: 2 rows, one right, |0.5 − 0.78| = 0.28. Bin (0.95, 1]: 1 row, right, |1 − 0.99| = 0.01."""
     p = [[0.76, 0.24], [0.2, 0.8], [0.01, 0.99]]
     assert expected_calibration_error(p, [0, 0, 1]) == pytest.approx((2 * 0.28 + 0.01) / 3)
-    bins = reliability(p, [0, 0, 1])
-    assert bins.counts[15] == 2
-    assert bins.counts[19] == 1
-    assert bins.counts.sum() == 3
 
 
 def test_certainty_lies_in_the_last_bin_and_edges_in_the_lower_one():
-    assert reliability([[1.0, 0.0], [0.5, 0.5]], [0, 0], num_bins=2).counts.tolist() == [1, 1]
-    assert reliability([[1.0 + 1e-7, 0.0]], [0], num_bins=4).counts.tolist() == [0, 0, 0, 1]
+    assert expected_calibration_error([[1.0, 0.0], [0.5, 0.5]], [0, 1], num_bins=2) == 0.25
+    assert expected_calibration_error([[1.0 + 1e-7, 0.0], [0.9, 0.1]], [0, 1], num_bins=4) == pytest.approx(0.45)
 
 
 def test_certain_and_wrong_is_the_worst():

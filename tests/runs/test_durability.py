@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import fahmc
+from fahmc import tree
 from fahmc.density import subset
 from fahmc.engines import InProcess
-from fahmc.engines.block import Abandoned
+from fahmc.engines.run import Abandoned
 from fahmc.errors import CheckpointError
 from fahmc.runs.checkpoint import RunFolder
 
@@ -137,21 +138,23 @@ def run(model, federation, tmp_path):
 class ControlC:
     """Runs rounds in this process. Before a block Ctrl-C is pressed, and perhaps there is nobody to run it."""
 
+    path = "plain"
+
     def __init__(self, first_round: int, *, is_alone: bool = False):
         self._first_round, self._is_alone = first_round, is_alone
 
-    def start(self, task):
-        self._task, self._run = task, InProcess().start(task)
+    def start(self, run):
+        self._run, self._session = run, InProcess().start(run)
         return self
 
-    def run(self, state, first_round, num_rounds):
+    def advance(self, phase, state, first_round, num_rounds):
         if first_round == self._first_round:
             signal.raise_signal(signal.SIGINT)
             if self._is_alone:
-                assert self._task.is_stopping()
+                assert self._run.is_stopping()
                 raise Abandoned
         assert first_round <= self._first_round, "a block was begun after Ctrl-C"
-        return self._run.run(state, first_round, num_rounds)
+        return self._session.advance(phase, state, first_round, num_rounds)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +187,15 @@ def test_finished_run_is_read_back_and_can_be_extended(run, tmp_path):
         run()
 
 
+def test_rows_are_digested_for_a_durable_run_alone(run, federation, monkeypatch):
+    digested, digest = [], tree.digest
+    monkeypatch.setattr(tree, "digest", lambda value: digested.append(id(value)) or digest(value))
+    run(1, checkpoint_dir=None)
+    assert not digested
+    run(1)
+    assert {id(rows) for rows in federation.rows} <= set(digested)
+
+
 def test_damaged_block_is_refused_and_drawn_again(run, tmp_path, caplog):
     expected = run().flat()
     blocks = sorted((tmp_path / "run").glob("block-*.npz"))
@@ -202,7 +214,7 @@ def test_damaged_block_is_refused_and_drawn_again(run, tmp_path, caplog):
     [
         ({"seed": 4}, "seed = 3, but now it is 4"),
         ({"sampler": fahmc.FAHMC(0.2, 3)}, "sampler.step_size = 0.1, but now it is 0.2"),
-        ({"sampler": fahmc.FAHMC(lambda t: 0.1 / (1 + t), 3)}, "sampler.step_size"),
+        ({"sampler": fahmc.FAHMC(lambda t: 1 / (10 + t), 3)}, "sampler.step_size"),
         ({"sampler": fahmc.DebiasedFAHMC(0.1, 3)}, "sampler.name = FAHMC"),
         ({"thin": 2}, "thin = 1, but now it is 2"),
         ({"num_warmup_rounds": 1}, "num_warmup_rounds = 0"),

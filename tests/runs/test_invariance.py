@@ -59,10 +59,8 @@ def test_block_length_does_not_matter_to_the_last_bit(logistic_study, expected, 
 
 
 def test_thinning_and_warmup_only_leave_out(logistic_study, expected):
-    thinned = run(logistic_study, thin=3, block_rounds=4)
-    np.testing.assert_array_equal(thinned.flat(), expected.flat()[:, 2::3])
-    warmed = run(logistic_study, num_rounds=7, num_warmup_rounds=5, thin=2, block_rounds=4)
-    np.testing.assert_array_equal(warmed.flat(), expected.flat()[:, 6::2][:, :3])
+    found = run(logistic_study, num_rounds=7, num_warmup_rounds=5, thin=2, block_rounds=4)
+    np.testing.assert_array_equal(found.flat(), expected.flat()[:, 6::2][:, :3])
 
 
 def test_seeds_matter(logistic_study, expected):
@@ -118,54 +116,3 @@ def test_blocks_keep_no_more_memory_than_their_draws(logistic_study, monkeypatch
     for array in arrays:
         owner = array if array.base is None else array.base
         assert owner.nbytes == array.nbytes
-
-
-@pytest.mark.parametrize(
-    ("sampler", "rows_a_round"),
-    [
-        (fahmc.FAHMC(0.05, 4, 3), 60 * 3 * 4),
-        (fahmc.FAHMC(0.05, 4, 3, sync_unit="leapfrog"), 60 * (3 + 1)),
-        (fahmc.FAHMC(0.05, 4, 3, gradient=fahmc.Minibatch(10)), 30 * 3 * (2 * 4 - 1)),
-        (fahmc.FAHMC(0.05, 4, 3, gradient=fahmc.Minibatch(10), reuse_gradient=True), 30 * 3 * 4),
-        (fahmc.FAHMC(0.05, 4, 3, gradient=fahmc.GaussianNoise(1.0), sync_unit="leapfrog"), 60 * 2 * 3),
-        (fahmc.FALD(0.05, num_local_steps=3, gradient=fahmc.Minibatch(10)), 30 * 3),
-        (fahmc.DebiasedFAHMC(0.05, 4, 3, gradient=fahmc.Minibatch(10)), 30 * 3 * (2 * 4 - 1) + 60 * 2),
-        (fahmc.HMC(0.05, 4), 60 * 4),
-        (fahmc.HMC(0.05, 4, metropolis=True), 60 * 4),
-    ],
-    ids=str,
-)
-def test_row_gradients_are_as_the_algorithm_says_and_billed_as_spent(
-    logistic_study, sampler, rows_a_round, after_each_block
-):
-    """Of 3 clients of 20 rows: those that the running program really differentiates, counted from inside."""
-    rows_seen = []
-
-    @jax.custom_vjp
-    def counted(terms, count):
-        return terms
-
-    def forward(terms, count):
-        return terms, count
-
-    def backward(count, cotangent):
-        # Tied to the cotangent, which differs between clients, so that vmap calls back once for each of them.
-        jax.debug.callback(lambda c: rows_seen.append(int(c)), count + 0 * cotangent[0])
-        return cotangent, None
-
-    counted.defvjp(forward, backward)
-
-    def loglikelihood_fn(position, batch):
-        terms = MODEL.loglikelihood_fn(position, batch)
-        return counted(terms, terms.shape[0])
-
-    # Clients of equal size: padding would be counted too.
-    clients = [jax.tree.map(lambda leaf: leaf[:20], rows) for rows in logistic_study.rows]
-    federation = fahmc.Federation.from_clients(clients)
-    model = fahmc.Model(loglikelihood_fn, init=start())
-    seen_by_then = after_each_block(lambda: sum(rows_seen))
-    options = {"num_chains": 1, "progress": False, "init": start()}
-    draws = fahmc.sample(model, federation, sampler, 10, block_rounds=5, **options)
-    # The second of two blocks leaves out what the start costs once.
-    first, both = seen_by_then
-    assert both - first == 5 * rows_a_round == draws.cost["row_gradients"] / 2

@@ -6,7 +6,7 @@ cases, workloads      what is timed against what, and the aims
 ours, peers/          the contenders
 oracle, agreement     whether they compute the same thing: asked before anything is timed
 timing, fresh         the clock: turn by turn in this process; start and memory in processes of their own
-machine               what it all ran on, and whether anybody else was using it
+federation, messages  rounds between processes; flare_job is the job that times them
 results, chart        JSON, Markdown and a figure
 suite                 all of it in order
 ====================  =============================================================================================

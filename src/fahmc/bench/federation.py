@@ -14,24 +14,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+import psutil
 
 from fahmc.bench import messages
 from fahmc.data.sites import Sites
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.dynamics.fa_hmc import FALD
 from fahmc.engines.flare.engine import Flare, FlareRun
+from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.engines.flare.loopback import Loopback
+from fahmc.engines.flare.messages import arrays_to_text
+from fahmc.engines.flare.processes import find_processes
 from fahmc.engines.flare.rules import Rules
-from fahmc.runs.machine import machine_facts
-from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import make_plan, make_task
+from fahmc.engines.run import Run, begin
+from fahmc.experiments.machine import machine_facts
+from fahmc.runs.plan import make_run
 
 NUM_SITES = 4
 _MODELS = {"8 KB": "small", "1 MB": "medium", "10 MB": "large"}
 _ROUNDS = {"8 KB": 300, "1 MB": 100, "10 MB": 30}
 _MEMORY_PARTS, _PART_ROUNDS = 10, 500
+_CALL_SECONDS, _ALL_SECONDS = 60.0, 3600.0
 # What was aimed at: the ratio of a round of 8 KB to a bare one, and the growth of the server's memory after its first
 # fifth of the rounds.
 RATIO_AIM, GROWTH_AIM = 1.3, 0.1
@@ -102,6 +106,9 @@ class FederationResults:
 
 def measure_federation(log: Callable[[str], None], *, is_quick: bool = False) -> FederationResults:
     """Start a federation, time its rounds, and stop it."""
+    require_flare()
+    from fahmc.bench.flare_job import JOB
+
     shrink = 20 if is_quick else 1
     with tempfile.TemporaryDirectory(prefix="fahmc-bench-") as name:
         folder = Path(name)
@@ -109,30 +116,40 @@ def measure_federation(log: Callable[[str], None], *, is_quick: bool = False) ->
         own_models = [f"{messages.__name__}:{attribute}" for attribute in _MODELS.values()]
         rules = Rules(file=str(folder / "rows.npz"), columns="all", own_models=own_models)
         log(f"Starting a server and {NUM_SITES} sites")
+        sites = {f"site{number}": rules for number in range(NUM_SITES)}
         with (
-            Loopback(folder / "kits", {f"site{number}": rules for number in range(NUM_SITES)}, study="bench") as sites,
-            Flare(sites.kits["analyst"].path) as engine,
+            Loopback(folder / "kits", sites, study="bench", job=JOB) as federation,
+            Flare(federation.kits["analyst"].path) as engine,
         ):
             # First, as large messages leave a process larger.
-            memory = _watch_memory(engine, _MEMORY_PARTS, max(5, _PART_ROUNDS // shrink), log)
+            part_rounds = max(5, _PART_ROUNDS // shrink)
+            memory = _watch_memory(engine, federation.kits["server"], _MEMORY_PARTS, part_rounds, log)
             times = []
             for size, attribute in _MODELS.items():
                 num_rounds = max(2, _ROUNDS[size] // shrink)
                 log(f"{size}: {num_rounds} rounds and as many bare calls, by turns")
-                run, state = _start(engine, f"{messages.__name__}:{attribute}", num_rounds)
-                times.append(_round_times(size, run.time_rounds(state, num_rounds)))
+                times.append(_round_times(size, _time(engine, attribute, num_rounds)))
     return FederationResults(times, memory, machine_facts())
 
 
-def _start(engine: Flare, reference: str, num_rounds: int) -> tuple[FlareRun, Any]:
-    """Make the sites ready for a run of one chain; return it and its first state."""
-    model, federation = engine.open(Model.named(reference), Sites(), FALD(0.01))
-    dtype = np.dtype(np.float32)
-    plan = make_plan(
-        model, federation, FALD(0.01), seed=0, private_seed=None, num_chains=1, init=None, dtype=dtype, row_space=False
-    )
-    task = make_task(plan, Pacing(0, num_rounds, num_rounds, None, None))
-    return engine.start(task), jax.device_get(plan.start)
+def _start(engine: Flare, attribute: str, num_rounds: int) -> tuple[FlareRun, Run]:
+    """Have the sites open for a run of one chain that keeps its last draw."""
+    named, sampler = Model.named(f"{messages.__name__}:{attribute}"), FALD(0.01)
+    model, federation = engine.open(named, Sites(), sampler)
+    run = make_run(model, federation, sampler, num_rounds, thin=num_rounds, dtype=np.dtype(np.float32))
+    return engine.start(run), run
+
+
+def _time(engine: Flare, attribute: str, num_rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of bare calls and of rounds, timed at the server."""
+    from fahmc.bench.flare_job import Time
+
+    at_sites, run = _start(engine, attribute, num_rounds=1)
+    [phase] = run.phases
+    # One round by way of the engine, which has the sites make ready.
+    state = at_sites.advance(phase, begin(run, phase), 0, 1).state
+    request = Time(list(run.federation.names), num_rounds, arrays_to_text(state), _CALL_SECONDS)
+    return at_sites.session.ask(request, _ALL_SECONDS)["seconds"]
 
 
 def _round_times(size: str, seconds: dict[str, list[float]]) -> RoundTimes:
@@ -144,11 +161,19 @@ def _round_times(size: str, seconds: dict[str, list[float]]) -> RoundTimes:
     )
 
 
-def _watch_memory(engine: Flare, num_parts: int, part_rounds: int, log: Callable[[str], None]) -> list[tuple[int, int]]:
+def _watch_memory(
+    engine: Flare, server: Kit, num_parts: int, part_rounds: int, log: Callable[[str], None]
+) -> list[tuple[int, int]]:
     log(f"Memory over {num_parts * part_rounds:,} rounds of 8 KB")
-    run, state = _start(engine, f"{messages.__name__}:{_MODELS['8 KB']}", num_parts * part_rounds)
-    memory = []
+    at_sites, run = _start(engine, _MODELS["8 KB"], num_parts * part_rounds)
+    [phase] = run.phases
+    state, memory = begin(run, phase), []
     for part in range(num_parts):
-        state = run.run(state, part * part_rounds, part_rounds).state
-        memory.append(((part + 1) * part_rounds, run.server_memory()))
+        state = at_sites.advance(phase, state, part * part_rounds, part_rounds).state
+        memory.append(((part + 1) * part_rounds, _worker_bytes(server)))
     return memory
+
+
+def _worker_bytes(kit: Kit) -> int:
+    """Return the memory that a participant's workers hold."""
+    return sum(psutil.Process(pid).memory_info().rss for pid in find_processes(kit, only_workers=True))

@@ -11,20 +11,20 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+
+import psutil
 
 import fahmc
 from fahmc.bench import problems
-from fahmc.engines.block import Block, Engine, Task
+from fahmc.dynamics.sampler import Phase
 from fahmc.engines.in_process import InProcess
+from fahmc.engines.run import Block, Run, Session
 from fahmc.errors import FahmcError
+from fahmc.types import Message
 
 # The program is compiled in the first block; memory is compared from so many seconds after it on.
 _SETTLES_IN = 2.0
 _SAMPLED_EVERY = 0.05
-_STATM = Path("/proc/self/statm")
 
 
 def measure(name: str, num_rounds: int) -> dict[str, float]:
@@ -76,30 +76,28 @@ def memory_growth(num_rounds: int) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class _Watched(InProcess):
+class _Watched:
     """The default engine, noting when its blocks are over."""
 
-    block_ends: list[float] = field(default_factory=list)
+    def __init__(self):
+        self.block_ends: list[float] = []
 
-    def start(self, task: Task) -> Engine:
-        return _WatchedRun(super().start(task), self.block_ends)
+    def start(self, run: Run) -> Session:
+        return _WatchedSession(InProcess().start(run), self.block_ends)
 
 
-class _WatchedRun:
-    def __init__(self, engine: Engine, block_ends: list[float]):
-        self._engine, self._block_ends = engine, block_ends
+class _WatchedSession:
+    def __init__(self, session: Session, block_ends: list[float]):
+        self._session, self._block_ends, self.path = session, block_ends, session.path
 
-    def run(self, state: Any, first_round: int, num_rounds: int) -> Block:
-        block = self._engine.run(state, first_round, num_rounds)
+    def advance(self, phase: Phase, state: Message, first_round: int, num_rounds: int) -> Block:
+        block = self._session.advance(phase, state, first_round, num_rounds)
         self._block_ends.append(time.perf_counter())
         return block
 
 
 def _resident_megabytes() -> float:
-    if not _STATM.exists():
-        raise FahmcError("Resident memory is read from /proc, which this system does not have; leave W7 out.")
-    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return psutil.Process().memory_info().rss / 2**20
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fahmc.data.images import is_available, load_images
+from fahmc.experiments.image_sets import is_available, load_images
 
 NUM_PIXELS, NUM_CLASSES = 784, 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 
 SIZES = {"8 KB": 8 * 2**10, "1 MB": 2**20, "10 MB": 10 * 2**20}
 

@@ -1,4 +1,4 @@
-"""fahmc as a contender: the task that `fahmc.sample` makes for the default engine, run on and on."""
+"""fahmc as a contender: the run that `fahmc.sample` makes for the default engine, going on and on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fahmc.bench.cases import Case
 from fahmc.bench.oracle import Probe
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
-from fahmc.engines.block import Task
 from fahmc.engines.in_process import InProcess
+from fahmc.engines.run import Run, Session, begin
 from fahmc.errors import DivergenceError
-from fahmc.runs.pacing import Pacing
-from fahmc.runs.plan import make_plan, make_task
+from fahmc.runs.plan import make_run
 from fahmc.sample import sample
+from fahmc.types import Message
 
 # More than any benchmark runs: with fewer, the buffers for draws would be smaller than a long run's.
 _MANY_ROUNDS = 10**9
@@ -37,24 +37,38 @@ class Ours:
 
     def __init__(self, case: Case):
         self._case, self._round = case, 0
+        self._state: Message | None = None
 
     @cached_property
-    def _task(self) -> Task:
-        # Not in __init__: who is only asked for answers is not kept waiting for a plan of the whole run.
-        task, self._state = _planned(self._case)
-        self._engine = InProcess().start(task)
-        return task
+    def _run(self) -> Run:
+        # Not in __init__: who is only asked for answers is not kept waiting for the whole run.
+        case = self._case
+        return make_run(
+            case.problem.model,
+            case.problem.federation,
+            case.sampler,
+            _MANY_ROUNDS,
+            thin=case.thin,
+            num_chains=case.num_chains,
+            dtype=np.dtype("float32"),
+        )
+
+    @cached_property
+    def _session(self) -> Session:
+        return InProcess().start(self._run)
 
     @property
     def work_per_unit(self) -> float:
         """Chain-leapfrog steps of one round."""
-        return self._case.num_chains * self._task.kernel.leapfrog_steps
+        return self._case.num_chains * self._case.sampler.steps_per_round
 
     def run(self, num_units: int) -> None:
         """Go on for some rounds, in blocks no longer than the buffers for draws."""
-        end, longest = self._round + num_units, self._task.capacity * self._task.thin
+        [phase] = self._run.phases
+        self._state = begin(self._run, phase) if self._state is None else self._state
+        end, longest = self._round + num_units, self._run.capacity * self._run.thin
         while self._round < end:
-            block = self._engine.run(self._state, self._round, min(end - self._round, longest))
+            block = self._session.advance(phase, self._state, self._round, min(end - self._round, longest))
             if block.divergence is not None:
                 raise DivergenceError(f"A chain diverged in round {block.divergence.round}: its speed means nothing.")
             self._state, self._round = block.state, self._round + block.num_rounds
@@ -62,12 +76,11 @@ class Ours:
     def answer(self, probe: Probe) -> np.ndarray:
         """Sample one round. Its momentum is the one that the probe got from `first_momentum`."""
         sampler = self._case.sampler
-        is_leapfrog = sampler.sync_unit == "leapfrog"
         sampler = replace(
             sampler,
             step_size=probe.step_size,
             num_leapfrog_steps=probe.num_steps,
-            num_local_steps=probe.num_steps if is_leapfrog else 1,
+            num_local_steps=probe.num_steps if sampler.counts_leapfrogs else 1,
             gradient=sampler.gradient if probe.is_noisy else FullGradient(),
         )
         model, federation = self._case.problem.model, self._case.problem.federation
@@ -93,19 +106,3 @@ def _one_round(model: Model, federation: Federation, sampler: FAHMC, num_chains:
     return sample(
         model, federation, sampler, 1, num_chains=num_chains, init=start, dtype="float32", progress=False, seed=0
     )
-
-
-def _planned(case: Case) -> tuple[Task, Any]:
-    """Return the task and the first state that `fahmc.sample` would hand to its engine."""
-    with jax.enable_x64(False):
-        plan = make_plan(
-            case.problem.model,
-            case.problem.federation,
-            case.sampler,
-            seed=0,
-            private_seed=None,
-            num_chains=case.num_chains,
-            init=None,
-            dtype=np.dtype("float32"),
-        )
-        return make_task(plan, Pacing(0, _MANY_ROUNDS, case.thin, stop_when=None, block_rounds=None)), plan.start

@@ -11,8 +11,8 @@ from fahmc import models
 from fahmc.bench.images import NUM_CLASSES, NUM_PIXELS, training_images
 from fahmc.data import partition
 from fahmc.data.federation import Federation
-from fahmc.data.simulated import logistic_rows
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
+from fahmc.experiments.logistic_rows import logistic_rows
 
 Rows = dict[str, np.ndarray]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fahmc.bench.cases import Aim
 from fahmc.bench.timing import Rates, Spread
-from fahmc.runs.machine import machine_facts
+from fahmc.experiments.machine import machine_facts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fahmc.bench.results import Finding, Results
 from fahmc.bench.timing import Spread, best, race, ratio
 from fahmc.bench.workloads import FULL, QUICK, all_workloads
 from fahmc.errors import SettingsError
-from fahmc.runs.machine import busy_share
+from fahmc.experiments.machine import busy_share
 
 Log = Callable[[str], None]
 

@@ -2,7 +2,7 @@
 
 The unit of all rates is one leapfrog step of one chain at all clients. Where gradients are random, such a step counts
 for two of them, as in Algorithm 1, and peers evaluate two. fahmc is timed as users get it: in row space
-(`fahmc.dynamics.row_space`) it reaches the same law with fewer draws and smaller products.
+(`fahmc.engines.in_process.row_space`) it reaches the same law with fewer draws and smaller products.
 """
 
 from __future__ import annotations

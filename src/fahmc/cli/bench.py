@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fahmc.bench.federation import measure_federation
-from fahmc.bench.results import HEADINGS, Finding, Results, row
+from fahmc.bench.results import HEADINGS, Finding, row
 from fahmc.bench.suite import choose, run_suite
 from fahmc.cli.output import Output
 from fahmc.errors import SettingsError
@@ -21,36 +21,47 @@ _COLOURS = {None: "", True: "green", False: "yellow"}
 
 
 def run_bench(
-    names: Sequence[str], folder: Path, *, is_quick: bool, repeats: int, seconds: float, output: Output
+    workloads: Sequence[str] | None,
+    folder: Path,
+    repeats: int | None,
+    seconds: float | None,
+    is_quick: bool,
+    output: Output,
 ) -> None:
     """Measure, write the files, and print the tables."""
+    names = workloads or []
+    if "federation" in names:
+        return _bench_federation(names, folder, is_quick, output)
     began = time.perf_counter()
-    workloads = choose(names, is_quick=is_quick)
+    chosen = choose(names, is_quick=is_quick)
     folder.mkdir(parents=True, exist_ok=True)
-    results = run_suite(workloads, repeats=repeats, seconds=seconds, log=output.log)
+    defaults = (2, 0.02) if is_quick else (5, 1.0)
+    results = run_suite(chosen, repeats=repeats or defaults[0], seconds=seconds or defaults[1], log=output.log)
     if is_quick:
         results.findings = [replace(finding, aim=None) for finding in results.findings]
         results.notes.append("A quick run: small sizes that show that everything works; its ratios mean nothing.")
     files = results.write(folder)
+    groups: dict[str, list[Finding]] = {}
+    for finding in results.findings:
+        groups.setdefault(finding.workload, []).append(finding)
     output.show(
-        *tables(results),
+        *(_table(name, findings) for name, findings in groups.items()),
         *map(escape, results.notes),
         escape(results.conclusion()),
         f"Done in {in_time(time.perf_counter() - began)}. Numbers, tables and figure: {escape(str(folder))}/",
     )
-    output.result({"command": "bench", "status": "complete", "exit_code": 0, "files": files} | results.as_values())
+    output.result(files=files, **results.as_values())
 
 
-def run_federation_bench(names: Sequence[str], folder: Path, *, is_quick: bool, output: Output) -> None:
+def _bench_federation(names: Sequence[str], folder: Path, is_quick: bool, output: Output) -> None:
     """Measure rounds between processes, write the files, and print the table."""
     if len(names) > 1:
         raise SettingsError("federation is measured by itself; leave the other workloads to a run of their own.")
     began = time.perf_counter()
     results = measure_federation(output.log, is_quick=is_quick)
     files = results.write(folder)
-    printed = Table(
-        "message", "bare call", "round", "ratio (quartiles)", title="Rounds of 4 sites, mutual TLS, loopback"
-    )
+    headings = ("message", "bare call", "round", "ratio (quartiles)")
+    printed = Table(*headings, title="Rounds of 4 sites, mutual TLS, loopback")
     for entry in results.times:
         low, high = entry.ratio_range
         ratio = f"{entry.ratio:.2f} ({low:.2f} to {high:.2f})"
@@ -62,15 +73,7 @@ def run_federation_bench(names: Sequence[str], folder: Path, *, is_quick: bool, 
         "A quick run shows that everything works; its numbers mean nothing." if is_quick else results.conclusion(),
         f"Done in {in_time(time.perf_counter() - began)}. Numbers and tables: {escape(str(folder))}/",
     )
-    output.result({"command": "bench", "status": "complete", "exit_code": 0, "files": files} | asdict(results))
-
-
-def tables(results: Results) -> list[Table]:
-    """Build one printed table per workload."""
-    groups: dict[str, list[Finding]] = {}
-    for finding in results.findings:
-        groups.setdefault(finding.workload, []).append(finding)
-    return [_table(name, findings) for name, findings in groups.items()]
+    output.result(files=files, **asdict(results))
 
 
 def _table(name: str, findings: list[Finding]) -> Table:

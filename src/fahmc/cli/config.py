@@ -10,12 +10,13 @@ import dataclasses
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 
 import fahmc
-from fahmc.cli.construct import MODELS, SAMPLERS, construct, import_model, parameters_of
+from fahmc import registry
+from fahmc.cli.own_code import import_model, import_object, references
 from fahmc.cli.sections import Config, DataSection, sentence
 from fahmc.cli.toml_lines import Source, locate_keys
 from fahmc.data import partition
@@ -97,7 +98,18 @@ def build(config: Config, kit: Path | None = None) -> Job:
 
 def build_sampler(config: Config) -> Any:
     """Build the sampler of [sampler]."""
-    return construct(config._source, ("sampler",), SAMPLERS, config.sampler)
+    return _make("sampler", config._source, config.sampler)
+
+
+def _make(kind: Literal["sampler", "model"], source: Source, table: dict[str, Any]) -> Any:
+    """Make what a section names; code of the user's own that it names is imported from beside the file."""
+    own = dict(references(table, (kind,)))
+    for where, reference in own.items():
+        import_object(source, where, reference)
+    try:
+        return registry.decode(kind, table, (kind,), list(own.values()))
+    except SettingsError as error:
+        raise source.refusal(error.where, str(error)) from error
 
 
 def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
@@ -133,16 +145,20 @@ def build_sites(config: Config) -> fahmc.Sites:
 def build_model(config: Config, study: Study | None = None) -> fahmc.Model:
     """Build the model of [model]; a ready-made one takes the features' names from the study."""
     source, settings = config._source, dict(config.model)
-    if "object" in settings:
-        reference = settings.pop("object")
-        if settings:
-            message = f"model.object stands alone, but {', '.join(settings)} came with it. Set those in the code."
-            raise source.refusal(("model", "object"), message)
-        return dataclasses.replace(import_model(source, reference), recipe={"object": reference})
-    if study is not None:
-        if "feature_names" in parameters_of(MODELS[settings["name"]]):  # a name that `load_config` has tried
-            settings.setdefault("feature_names", list(study.feature_names))
-    return construct(source, ("model",), MODELS, settings)
+    where, reference = ("model", "object"), settings.get("object")
+    if reference is not None:
+        others = ", ".join(name for name in settings if name != "object")
+        found = None if "name" in settings else import_object(source, where, reference)
+        is_family = found is not None and found is registry.find("model", reference)
+        if others and not is_family:
+            message = f"model.object stands alone, but {others} came with it. Set those in the code."
+            raise source.refusal(where, message)
+        if not is_family:
+            return dataclasses.replace(import_model(source, where, reference), recipe={"object": reference})
+    build = registry.find("model", reference or settings.get("name"))
+    if study is not None and build is not None and "feature_names" in registry.parameters_of(build):
+        settings.setdefault("feature_names", list(study.feature_names))
+    return _make("model", source, settings)
 
 
 def _build_stop_rule(config: Config) -> Any:

@@ -26,7 +26,6 @@ from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
 from fahmc.data.study import Study
 from fahmc.data.trial import clinic_tables, load_opt_trial
-from fahmc.density.potential import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.hmc import HMC
@@ -67,8 +66,8 @@ def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool
     study = load_opt_trial()
     with results.writing():
         with clinics(study, is_federated, output) as (federation, engine):
-            draws = sample_clinics(study, federation, engine, results, seed, num_rounds, output)
-        pooled = sample_pooled(study, results, seed, num_rounds // _ROUNDS_PER_POOLED_ROUND, output)
+            draws = sample_clinics(study, federation, engine, results.draws, seed, num_rounds, output)
+        pooled = sample_pooled(study, results.pooled, seed, num_rounds // _ROUNDS_PER_POOLED_ROUND, output)
         results.write_words(describe_trial(study, is_federated))
         with output.working("Writing the report"):
             results.write_report(draws, pooled)
@@ -81,7 +80,9 @@ def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool
         *verdict_lines(Verdict(verdict.is_good, verdict.headline, verdict.advice, ())),
         f"Done in {in_time(time.perf_counter() - began)}. Draws, figures and report: {folder}/ (open report.html).",
     )
-    output.result(_as_values(draws, pooled, table, verdict, results) | {"seconds": time.perf_counter() - began})
+    values = _as_values({"federated": draws, "pooled": pooled}, table)
+    seconds = time.perf_counter() - began
+    output.result(output=folder, files=results.files(), verdict=verdict._asdict(), seconds=seconds, **values)
 
 
 @contextmanager
@@ -105,42 +106,29 @@ def clinics(study: Study, is_federated: bool, output: Output) -> Iterator[tuple[
 
 
 def sample_clinics(
-    study: Study, federation: Federation | Sites, engine: Any, results: ResultFolder, seed: int, rounds: int,
-    output: Output,
-) -> Draws:  # fmt: skip
+    study: Study, federation: Federation | Sites, engine: Any, file: Path, seed: int, rounds: int, output: Output
+) -> Draws:
     """Sample the trial by clinic."""
     where = "at four sites, over mutual TLS" if engine is not None else "FA-HMC"
     output.log(f"Four clinics, no row leaves its clinic ({where}): {rounds:,} rounds, {_NUM_CHAINS} chains")
-    settings = _settings(rounds, seed, output) | {"thin": _THIN, "engine": engine}
-    return _saved(sample(_model(study), federation, _FEDERATED, rounds, **settings), results.draws)
+    return _sample(study, federation, _FEDERATED, file, rounds, output, seed=seed, thin=_THIN, engine=engine)
 
 
-def sample_pooled(study: Study, results: ResultFolder, seed: int, rounds: int, output: Output) -> Draws:
+def sample_pooled(study: Study, file: Path, seed: int, rounds: int, output: Output) -> Draws:
     """Sample the trial as if all rows lay in one place."""
     output.log(f"All rows in one place (MHMC): {rounds:,} rounds, {_NUM_CHAINS} chains")
     # Another seed: with one, both runs would draw the same momenta, and their difference not be that of two runs.
-    settings = _settings(rounds, seed + 1, output)
-    return _saved(
-        sample(_model(study), Federation.from_clients(study.clients), _POOLED, rounds, **settings), results.pooled
-    )
+    return _sample(study, Federation.from_clients(study.clients), _POOLED, file, rounds, output, seed=seed + 1)
 
 
-def _model(study: Study) -> Model:
-    return logistic_regression(prior_scale=_PRIOR_SCALE, feature_names=study.feature_names)
-
-
-def _settings(rounds: int, seed: int, output: Output) -> dict[str, Any]:
-    return {
-        "num_warmup_rounds": rounds // _ROUNDS_PER_WARMUP_ROUND,
-        "num_chains": _NUM_CHAINS,
-        "seed": seed,
-        "dtype": "float32",  # what the bytes are counted in, whatever JAX is set to
-        "progress": output.progress,
-    }
-
-
-def _saved(draws: Draws, file: Path) -> Draws:
-    """Keep the draws; those of a run that was interrupted too."""
+def _sample(
+    study: Study, federation: Any, sampler: Any, file: Path, rounds: int, output: Output, **settings: Any
+) -> Draws:
+    """Sample and keep the draws; those of a run that was interrupted too."""
+    model = logistic_regression(_PRIOR_SCALE, feature_names=study.feature_names)
+    settings |= {"num_warmup_rounds": rounds // _ROUNDS_PER_WARMUP_ROUND, "num_chains": _NUM_CHAINS}
+    settings |= {"progress": output.progress, "dtype": "float32"}  # in which bytes are counted, whatever JAX is set to
+    draws = sample(model, federation, sampler, rounds, **settings)
     draws.save(file)
     if draws.settings["ended"] == "interrupted":
         raise KeyboardInterrupt(f"the {draws.num_draws} draws a chain so far are in {file}")
@@ -150,27 +138,25 @@ def _saved(draws: Draws, file: Path) -> Draws:
 def effect_table(draws: Draws, pooled: Draws, table: Any, study: Study) -> Table:
     """Build the table that answers the trial's question twice."""
     num_rows = sum(len(rows["y"]) for rows in study.clients.values())
-    printed = Table(
-        title=f"Does treating gum disease prevent preterm birth? {num_rows} women, {len(study.clients)} clinics",
-        title_justify="left",
-    )
-    for heading in ("effect of treatment, 95 % interval", "federated: FA-HMC", "pooled: MHMC"):
-        printed.add_column(heading, justify="left" if heading.startswith("effect") else "right", no_wrap=True)
+    question = f"Does treating gum disease prevent preterm birth? {num_rows} women, {len(study.clients)} clinics"
+    printed = Table(title=question, title_justify="left")
+    printed.add_column("effect of treatment, 95 % interval", no_wrap=True)
+    for heading in ("federated: FA-HMC", "pooled: MHMC"):
+        printed.add_column(heading, justify="right", no_wrap=True)
     row = table.loc[TREATMENT]
     ratios = [_odds_ratio(run) for run in (draws, pooled)]
     crossing = [draws.cost["bytes_to_clients"], draws.cost["bytes_to_server"]]
-    printed.add_row(
-        "log odds ratio",
-        f"{rounded(row['mean'], row['sd'])} {interval(row)}",
-        f"{rounded(row['reference_mean'], row['reference_sd'])} {interval(row, 'reference_')}",
-    )
+    both = (f"{rounded(row[f'{run}mean'], row[f'{run}sd'])} {interval(row, run)}" for run in ("", "reference_"))
+    printed.add_row("log odds ratio", *both)
     printed.add_row("odds ratio (median)", *(rf"{r[0]:.2f} \[{r[1]:.2f}, {r[2]:.2f}]" for r in ratios))
     printed.add_row("R-hat", in_r_hat(row["r_hat"]), in_r_hat(row["reference_r_hat"]))
     printed.add_row("effective sample size", in_count(row["ess_bulk"]), in_count(row["reference_ess_bulk"]))
     printed.add_row("rows that leave a clinic", "0", f"{num_rows}")
+    # Of the rows themselves, which pooling would move, in the precision of the draws: four bytes a number.
+    table_bytes = sum(4 * (rows["x"].size + rows["y"].size) for rows in study.clients.values())
     is_real = "sites" in draws.settings
     left, reached = ("left", "reached") if is_real else ("would leave", "would reach")
-    printed.add_row(f"bytes that {left} the clinics", in_bytes(crossing[1]), in_bytes(_table_bytes(study)))
+    printed.add_row(f"bytes that {left} the clinics", in_bytes(crossing[1]), in_bytes(table_bytes))
     printed.add_row(f"bytes that {reached} the clinics", in_bytes(crossing[0]), "0 B")
     if is_real:
         rounds, seconds = draws.cost["rounds"], draws.cost["seconds"]
@@ -188,15 +174,9 @@ def difference_table(table: Any) -> Table:
     for heading in ("federated", "sd", "pooled", "sd", "in MCSE", "in posterior sd"):
         printed.add_column(heading, justify="right")
     for name, row in parameter_rows(table).items():
-        printed.add_row(
-            escape(_feature(name)),
-            rounded(row["mean"], row["sd"]),
-            rounded(row["sd"], row["sd"]),
-            rounded(row["reference_mean"], row["reference_sd"]),
-            rounded(row["reference_sd"], row["reference_sd"]),
-            f"{row['difference_mcse']:+.1f}",
-            f"{row['difference_sd']:+.3f}",
-        )
+        runs = (rounded(row[run + key], row[f"{run}sd"]) for run in ("", "reference_") for key in ("mean", "sd"))
+        shifts = f"{row['difference_mcse']:+.1f}", f"{row['difference_sd']:+.3f}"
+        printed.add_row(_feature(name), *runs, *shifts)
     return printed
 
 
@@ -206,8 +186,8 @@ def bias_sentence(table: Any) -> str:
     spreads = (table["sd"] / table["reference_sd"] - 1).abs()
     return (
         f"The means differ by at most {scores.max():.1f} Monte Carlo standard errors "
-        f"({escape(_feature(scores.idxmax()))}) and at most {shifts.max():.3f} posterior standard deviations "
-        f"({escape(_feature(shifts.idxmax()))}); the standard deviations by at most {100 * spreads.max():.1f} %. "
+        f"({_feature(scores.idxmax())}) and at most {shifts.max():.3f} posterior standard deviations "
+        f"({_feature(shifts.idxmax())}); the standard deviations by at most {100 * spreads.max():.1f} %. "
         "FA-HMC has no accept/reject step, so beside Monte Carlo error a bias remains, of the order of "
         "(num_leapfrog_steps x step_size)² while clinics differ: shorter trajectories, at the price of more rounds, or "
         "DebiasedFAHMC make it smaller."
@@ -239,34 +219,19 @@ def _odds_ratio(draws: Draws) -> np.ndarray:
     return np.quantile(np.exp(draws.named()["coefficients"][..., place]), [0.5, 0.025, 0.975])
 
 
-def _table_bytes(study: Study) -> int:
-    """Size of the rows themselves, which pooling would move, in the precision of the draws."""
-    return sum(4 * (rows["x"].size + rows["y"].size) for rows in study.clients.values())
-
-
 def _feature(name: Any) -> str:
-    return str(name).removeprefix("coefficients[").removesuffix("]") if "[" in str(name) else str(name)
+    return escape(str(name).removeprefix("coefficients[").removesuffix("]"))
 
 
-def _as_values(draws: Draws, pooled: Draws, table: Any, verdict: Verdict, results: ResultFolder) -> dict[str, Any]:
-    row = parameter_rows(table)[TREATMENT]
-    ratios = {
-        label: dict(zip(("median", "2.5%", "97.5%"), _odds_ratio(run), strict=True))
-        for label, run in (("federated", draws), ("pooled", pooled))
-    }
+def _as_values(runs: dict[str, Draws], table: Any) -> dict[str, Any]:
+    """Say for programs what came out."""
+    names, rows = ("median", "2.5%", "97.5%"), parameter_rows(table)
+    ratios = {label: dict(zip(names, _odds_ratio(run), strict=True)) for label, run in runs.items()}
+    shifts = table[["difference_mcse", "difference_sd"]].abs().max()
     return {
-        "command": "demo",
-        "status": "complete",
-        "exit_code": 0,
-        "output": results.path,
-        "files": results.files(),
-        "treatment": {"log_odds_ratio": row, "odds_ratio": ratios},
-        "largest_difference": {
-            "in_mcse": table["difference_mcse"].abs().max(),
-            "in_posterior_sd": table["difference_sd"].abs().max(),
-        },
-        "verdict": verdict._asdict(),
-        "parameters": parameter_rows(table),
-        "cost": {"federated": draws.cost, "pooled": pooled.cost},
-        "settings": {"federated": draws.settings, "pooled": pooled.settings},
+        "treatment": {"log_odds_ratio": rows[TREATMENT], "odds_ratio": ratios},
+        "largest_difference": dict(zip(("in_mcse", "in_posterior_sd"), shifts, strict=True)),
+        "parameters": rows,
+        "cost": {label: run.cost for label, run in runs.items()},
+        "settings": {label: run.settings for label, run in runs.items()},
     }

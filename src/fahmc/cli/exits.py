@@ -1,18 +1,4 @@
-"""Exit codes, and how errors become one sentence on standard error.
-
-======  ==============================================================================================
-code    meaning
-======  ==============================================================================================
-0       success
-1       an unexpected error: a fault of fahmc; its traceback is shown
-2       wrong usage or settings, or a model that does not fit (`SettingsError`, `ModelError`)
-3       the data cannot be used (`DataError`)
-4       a run's folder or file cannot be used, read or written (`CheckpointError`, `OSError`: a full disk)
-5       a chain diverged (`DivergenceError`); the draws before it are saved
-6       a site or the server of a federation is missing or refuses (`FederationError`); the draws so far are saved
-130     interrupted by Ctrl-C; the draws so far are saved
-======  ==============================================================================================
-"""
+"""Exit codes, and how errors become one sentence on standard error: see `EPILOG`, which ends every ``--help``."""
 
 from __future__ import annotations
 
@@ -24,18 +10,17 @@ import typer
 
 from fahmc import errors
 
-SUCCESS, UNEXPECTED, SETTINGS, DATA, CHECKPOINT, DIVERGENCE, FEDERATION, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
-
+# An error that is none of these is a fault of fahmc: 1, with its traceback.
 _CODES: dict[type[BaseException], int] = {
-    errors.SettingsError: SETTINGS,
-    errors.ModelError: SETTINGS,
-    errors.DataError: DATA,
-    errors.CheckpointError: CHECKPOINT,
-    errors.DivergenceError: DIVERGENCE,
-    errors.FederationError: FEDERATION,
-    BrokenPipeError: UNEXPECTED,  # whoever reads our output left; no file is to blame
-    OSError: CHECKPOINT,
-    KeyboardInterrupt: INTERRUPTED,
+    errors.SettingsError: 2,
+    errors.ModelError: 2,
+    errors.DataError: 3,
+    errors.CheckpointError: 4,
+    errors.DivergenceError: 5,
+    errors.FederationError: 6,
+    BrokenPipeError: 1,  # whoever reads our output left; no file is to blame
+    OSError: 4,  # such as a full disk
+    KeyboardInterrupt: 130,
 }
 
 EPILOG = (
@@ -51,30 +36,30 @@ def exit_codes(command: str, *, as_json: bool) -> Iterator[None]:
 
     Faults show their traceback. With ``as_json``, standard output gets an object that says the same, of faults too.
     """
+
+    def print_object(status: str, code: int, error: BaseException, message: str) -> None:
+        if as_json:
+            from fahmc.cli.output import Output
+
+            kind = type(error).__name__
+            Output(command, as_json, is_quiet=False).result(status, code, kind=kind, message=message)
+
     try:
         yield
     except (errors.FahmcError, KeyboardInterrupt, OSError) as error:
-        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), UNEXPECTED)
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 1)
         label, message = "error", str(error)
         if isinstance(error, KeyboardInterrupt):
             label, message = "interrupted", message or "nothing was saved"
-        elif isinstance(error, OSError) and code == CHECKPOINT:
+        elif isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             message = f"a file or folder cannot be read or written: {error}. Check its permissions and the free space."
         for line in message.splitlines():
             print(f"fahmc: {label}: {line}", file=sys.stderr)
-        if as_json and not isinstance(error, BrokenPipeError):
-            _print_object(command, label, code, error, message)
+        if not isinstance(error, BrokenPipeError):
+            print_object(label, code, error, message)
         raise typer.Exit(code) from error
     except typer.Exit:
         raise
     except Exception as error:
-        if as_json:
-            _print_object(command, "error", UNEXPECTED, error, str(error))
+        print_object("error", 1, error, str(error))
         raise  # Python prints the traceback and exits with 1
-
-
-def _print_object(command: str, status: str, code: int, error: BaseException, message: str) -> None:
-    from fahmc.cli.output import print_json
-
-    kind = type(error).__name__
-    print_json({"command": command, "status": status, "exit_code": code, "kind": kind, "message": message})

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fahmc.cli.config import load_config
 from fahmc.cli.output import Output
 from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.kits import Kit, make_kits
+from fahmc.engines.flare.messages import Status
 from fahmc.engines.flare.processes import Participant, running_pid, stop_elsewhere
 from fahmc.engines.flare.rules import RULES_FILE, read_rules
 from fahmc.errors import FederationError, SettingsError
@@ -34,24 +36,14 @@ def make_study_kits(file: Path, folder: Path, output: Output) -> None:
     data, names = config.data, config.federation
     columns = None if data.features is None or data.outcome is None else [data.outcome, *data.features]
     with output.working("Making certificates"):
-        kits = make_kits(
-            folder,
-            study=file.stem,
-            server=names.server,
-            sites=names.sites,
-            analyst=names.analyst,
-            columns=columns,
-        )
+        who = names.model_dump(include={"server", "sites", "analyst"})
+        kits = make_kits(folder, study=file.stem, columns=columns, **who)
     table = Table("kit", "goes to", "who runs there", title=f"Start-up kits of study {file.stem}", title_justify="left")
     for name, kit in kits.items():
         owner, command = _instructions(kit, file)
         table.add_row(escape(str(folder / name)), owner, escape(command))
-    output.show(
-        table,
-        "A kit holds its owner's private key: hand each over on a safe way, and keep no copies.",
-    )
-    paths = {name: str(kit.path) for name, kit in kits.items()}
-    output.result({"command": "federation init", "status": "complete", "exit_code": 0, "kits": paths})
+    output.show(table, "A kit holds its owner's private key: hand each over on a safe way, and keep no copies.")
+    output.result(kits={name: kit.path for name, kit in kits.items()})
 
 
 def _instructions(kit: Kit, file: Path) -> tuple[str, str]:
@@ -62,32 +54,30 @@ def _instructions(kit: Kit, file: Path) -> tuple[str, str]:
     return f"site {kit.name}", f"fahmc federation start KIT --data {kit.name}.csv"
 
 
-def run_participant(folder: Path, data: Path | None, rules_file: Path | None, output: Output) -> None:
+def run_participant(kit: Path, data: Path | None, rules: Path | None, output: Output) -> None:
     """Run a server or site until it is asked to stop."""
-    kit = Kit.load(folder)
-    rules = None
-    if kit.role == "site":
-        rules = read_rules(rules_file or kit.path / RULES_FILE, data)
-    elif data is not None or rules_file is not None:
+    own = Kit.load(kit)
+    if own.role != "site" and (data or rules):
         raise SettingsError(
-            f"{folder} is the kit of the {kit.role}, which holds no rows; --data and --rules are for sites."
+            f"{kit} is the kit of the {own.role}, which holds no rows; --data and --rules are for sites."
         )
+    allowed = read_rules(rules or own.path / RULES_FILE, data) if own.role == "site" else None
     asked_to_stop = threading.Event()
-    participant = Participant(kit, rules)
+    participant = Participant(own, allowed)
     previous = {
         number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         participant.start()
-        output.log(_greeting(kit, rules))
+        output.log(_greeting(own, allowed))
         while not asked_to_stop.is_set():
             participant.wait(0.5)
     finally:
         participant.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    output.log(f"{_title(kit)} is stopped.")
-    output.result({"command": "federation start", "status": "stopped", "exit_code": 0, "kit": str(kit.path)})
+    output.log(f"{_title(own)} is stopped.")
+    output.result("stopped", kit=own.path)
 
 
 def _greeting(kit: Kit, rules: Any) -> str:
@@ -105,34 +95,25 @@ def _greeting(kit: Kit, rules: Any) -> str:
     return words
 
 
-def show_status(folder: Path, wait: float, output: Output) -> None:
+def show_status(kit: Path, wait: float, output: Output) -> None:
     """Say who is there, once all are or the time to wait for them is over."""
-    kit = Kit.load(folder)
-    values: dict[str, Any] = {"command": "federation status", "status": "complete", "exit_code": 0}
-    if kit.role != "analyst":
-        pid = running_pid(kit)
-        output.show(f"{_title(kit)} {'does not run' if pid is None else f'runs (process {pid})'} on this machine.")
-        output.result(values | {kit.role: kit.name, "process": pid})
-        return
-    connection = Connection(kit)
+    own = Kit.load(kit)
+    if own.role != "analyst":
+        pid = running_pid(own)
+        output.show(f"{_title(own)} {'does not run' if pid is None else f'runs (process {pid})'} on this machine.")
+        return output.result(**{own.role: own.name, "process": pid})
     try:
-        connected = _await_sites(connection, kit, wait)
-        jobs = connection.running_jobs()
-        rounds = {str(job["job_id"]): _round_of(connection, str(job["job_id"])) for job in jobs}
+        with closing(Connection(own)) as connection:
+            connected = _await_sites(connection, own, wait)
+            rounds = [_round_of(connection, str(job["job_id"])) for job in connection.running_jobs()]
     except Unreachable as error:
-        raise FederationError(f"{kit.server}: {error}. Is the server running, and reachable from here?") from error
-    finally:
-        connection.close()
-    table = Table("site", "")
-    for site in kit.sites:
-        table.add_row(site, "[green]connected[/]" if site in connected else "[yellow]not connected[/]")
-    output.show(f"Study {kit.study}, server {kit.server}", table)
-    for number in rounds.values():
-        output.show("A run is starting." if number is None else f"A run is in round {number:,}.")
-    if not rounds:
-        output.show("Nothing is being sampled.")
-    sites = {site: site in connected for site in kit.sites}
-    output.result(values | {"server": kit.server, "sites": sites, "rounds": list(rounds.values())})
+        raise FederationError(f"{own.server}: {error}. Is the server running, and reachable from here?") from error
+    table, sites = Table("site", ""), {site: site in connected for site in own.sites}
+    for site, is_connected in sites.items():
+        table.add_row(site, "[green]connected[/]" if is_connected else "[yellow]not connected[/]")
+    runs = ["A run is starting." if number is None else f"A run is in round {number:,}." for number in rounds]
+    output.show(f"Study {own.study}, server {own.server}", table, *(runs or ["Nothing is being sampled."]))
+    output.result(server=own.server, sites=sites, rounds=rounds)
 
 
 def _await_sites(connection: Connection, kit: Kit, seconds: float) -> list[str]:
@@ -150,19 +131,19 @@ def _await_sites(connection: Connection, kit: Kit, seconds: float) -> list[str]:
 
 def _round_of(connection: Connection, job: str) -> int | None:
     try:
-        return connection.command(job, {"do": "status"}, wait=0.0).get("round")
+        return connection.command(job, Status(), wait=0.0).get("round")
     except Unreachable:
         return None
 
 
-def stop_participant(folder: Path, output: Output) -> None:
+def stop_participant(kit: Path, output: Output) -> None:
     """Stop a server or site that runs on this machine."""
-    kit = Kit.load(folder)
-    if kit.role == "analyst":
-        raise SettingsError(f"{folder} is the analyst's kit, of which nothing runs; Ctrl-C ends `fahmc sample`.")
-    was_running = stop_elsewhere(kit)
-    output.log(f"{_title(kit)} {'is stopped' if was_running else 'was not running'}.")
-    output.result({"command": "federation stop", "status": "complete", "exit_code": 0, "was_running": was_running})
+    own = Kit.load(kit)
+    if own.role == "analyst":
+        raise SettingsError(f"{kit} is the analyst's kit, of which nothing runs; Ctrl-C ends `fahmc sample`.")
+    was_running = stop_elsewhere(own)
+    output.log(f"{_title(own)} {'is stopped' if was_running else 'was not running'}.")
+    output.result(was_running=was_running)
 
 
 def _title(kit: Kit) -> str:

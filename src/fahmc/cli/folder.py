@@ -14,10 +14,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import AcquireReturnProxy
 
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.runs.checkpoint import lock_folder, write_atomically
@@ -38,31 +40,12 @@ class Words:
     highlight: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
 class ResultFolder:
     """Paths of the results in one folder."""
 
-    path: Path
-
-    @property
-    def draws(self) -> Path:
-        """The file of draws."""
-        return self.path / "draws.nc"
-
-    @property
-    def pooled(self) -> Path:
-        """The file of draws from the pooled rows."""
-        return self.path / "pooled.nc"
-
-    @property
-    def report(self) -> Path:
-        """The page of the report."""
-        return self.path / "report.html"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The durable run."""
-        return self.path / "checkpoint"
+    def __init__(self, path: Path):
+        self.path, self.checkpoint = path, path / "checkpoint"
+        self.draws, self.pooled, self.report = path / "draws.nc", path / "pooled.nc", path / "report.html"
 
     def create(self) -> None:
         """Make the folder, or refuse the path."""
@@ -78,7 +61,7 @@ class ResultFolder:
     def claim(self, text: str, config: Config, kit: Path | None = None) -> None:
         """Take the folder for a configuration, unless it holds the run of another; more rounds extend a run."""
         if self.has_job():
-            _check_same_run(self.path, self.load_config(), config)
+            _check_same_run(self.path, self.load_run()[0], config)
         elif self.draws.exists() or self.checkpoint.exists():
             raise CheckpointError(
                 f"{self.path} holds results that are not of `fahmc sample`; choose another folder with --output."
@@ -89,40 +72,21 @@ class ResultFolder:
         write_atomically(self.path / "config.toml", text.encode())
         write_atomically(self.path / "job.json", json.dumps(job, indent=1).encode())
 
-    def load_config(self) -> Config:
-        """Read the configuration of the run; its relative paths start where it lay at first."""
+    def load_run(self) -> tuple[Config, Path | None]:
+        """Read the run's configuration, whose paths start where it lay at first, and the kit that reaches its sites."""
         from fahmc.cli.config import parse_config
 
-        with self._reading_run():
-            text = (self.path / "config.toml").read_text(encoding="utf-8")
-            job = self._read_job()
-            source = Path(job["config_folder"]) / job["config_name"]
-        return parse_config(text, source)
-
-    def kit(self) -> Path | None:
-        """Return the kit with which the sites of the run are reached, if it has any."""
-        with self._reading_run():
-            kit = self._read_job().get("kit")
-            return None if kit is None else Path(kit)
-
-    def _read_job(self) -> dict[str, Any]:
-        return json.loads((self.path / "job.json").read_text(encoding="utf-8"))
-
-    @contextmanager
-    def _reading_run(self) -> Iterator[None]:
         try:
-            yield
+            text = (self.path / "config.toml").read_text(encoding="utf-8")
+            job = json.loads((self.path / "job.json").read_text(encoding="utf-8"))
+            source, kit = Path(job["config_folder"]) / job["config_name"], job.get("kit")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{self.path} cannot be read as a run of `fahmc sample` ({error}).") from error
+        return parse_config(text, source), None if kit is None else Path(kit)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager:
         """Keep a second process from sampling into this folder."""
-        lock = lock_folder(self.path)
-        try:
-            yield
-        finally:
-            lock.release()
+        return AcquireReturnProxy(lock_folder(self.path))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -134,8 +98,8 @@ class ResultFolder:
         except OSError as error:
             what = f"a file in {self.path} cannot be read or written: {error}. Check the free space and permissions"
             kept = "; draws up to the last checkpoint are kept, and `fahmc resume` goes on from there"
-            has_checkpoint = os.path.isdir(self.checkpoint)
-            raise CheckpointError(f"{what}{kept if has_checkpoint else ', then run the command again'}.") from error
+            hint = kept if os.path.isdir(self.checkpoint) else ", then run the command again"
+            raise CheckpointError(f"{what}{hint}.") from error
 
     def write_words(self, words: Words) -> None:
         """Keep what the report says beside the numbers, so that it can be made again."""
@@ -155,15 +119,7 @@ class ResultFolder:
         """Make the report and its figures."""
         from fahmc.report import write_report
 
-        words = self.read_words()
-        return write_report(
-            draws,
-            self.path,
-            reference=reference,
-            title=words.title,
-            notes=words.notes,
-            highlight=words.highlight or None,
-        )
+        return write_report(draws, self.path, reference=reference, **asdict(self.read_words()))
 
     def files(self) -> dict[str, str]:
         """Name the results that are there, for programs."""
@@ -174,9 +130,7 @@ class ResultFolder:
 def _check_same_run(path: Path, saved: Config, config: Config) -> None:
     """Refuse a configuration that differs in what draws depend on; only the length may grow."""
     before, now = _settings(saved), _settings(config)
-    differing = [name for name in [*before, *now] if before.get(name) != now.get(name)]
-    if differing:
-        name = differing[0]
+    if name := next((name for name in [*before, *now] if before.get(name) != now.get(name)), None):
         raise CheckpointError(
             f"{path} holds a run with {name} = {before.get(name)!r}, but now it is {now.get(name)!r}. Choose another "
             "folder with --output, or delete this one."

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -31,18 +32,14 @@ _WIDTH_OF_A_FILE = 120
 class Output(NamedTuple):
     """How much a command says, and in which form."""
 
-    as_json: bool = False
-    is_quiet: bool = False
+    command: str
+    as_json: bool
+    is_quiet: bool
 
     @property
     def progress(self) -> bool | None:
         """The ``progress`` of `fahmc.sample`: off, or on where standard error is a terminal."""
         return False if self.is_quiet else None
-
-    @property
-    def prints_tables(self) -> bool:
-        """Whether standard output is for people."""
-        return not (self.as_json or self.is_quiet)
 
     def log(self, message: str) -> None:
         """Say on standard error what is going on."""
@@ -52,42 +49,38 @@ class Output(NamedTuple):
     @contextmanager
     def working(self, message: str) -> Iterator[None]:
         """Say on standard error what takes a while, with a spinner if it is a terminal."""
-        console = Console(stderr=True, quiet=self.is_quiet)
-        with console.status(message):
+        with Console(stderr=True, quiet=self.is_quiet).status(message):
             yield
 
     def show(self, *renderables: Any) -> None:
         """Print tables and sentences on standard output, unless it is for a program or for nobody."""
-        if self.prints_tables:
-            console = open_console()
+        if not (self.as_json or self.is_quiet):
+            console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
             for renderable in renderables:
                 console.print(renderable)
 
-    def result(self, values: Mapping[str, Any]) -> None:
-        """Print the JSON object, if asked for."""
+    def result(self, status: str = "complete", exit_code: int = 0, **values: Any) -> None:
+        """Print the JSON object, if asked for; numbers that JSON does not have become null."""
         if self.as_json:
-            print_json(values)
+            values = {"command": self.command, "status": status, "exit_code": exit_code} | values
+            plain = to_jsonable_python(
+                values,
+                inf_nan_mode="null",
+                fallback=lambda value: value.item() if hasattr(value, "item") else str(value),
+            )
+            print(json.dumps(plain, indent=1, allow_nan=False))
 
 
-def configure_logging(output: Output) -> None:
-    """Send the library's warnings to standard error in the command line's own form."""
+def open_output(command: str, as_json: bool, is_quiet: bool) -> Output:
+    """Begin a command: the library's warnings, too, go to standard error in the command line's own form."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("fahmc: %(message)s"))
     logger = logging.getLogger("fahmc")
     logger.handlers = [handler]
-    logger.setLevel(logging.ERROR if output.is_quiet else logging.WARNING)
+    logger.setLevel(logging.ERROR if is_quiet else logging.WARNING)
     # Of every library: ArviZ's logger stands outside the hierarchy, so it cannot be had by its name.
-    logging.disable(logging.WARNING if output.is_quiet else logging.NOTSET)
-
-
-def open_console() -> Console:
-    """Return a console on standard output."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
-
-
-def print_json(values: Mapping[str, Any]) -> None:
-    """Print one JSON object; numbers that JSON does not have become null."""
-    print(json.dumps(_plain(values), indent=1, allow_nan=False))
+    logging.disable(logging.WARNING if is_quiet else logging.NOTSET)
+    return Output(command, as_json, is_quiet)
 
 
 def parameter_rows(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -105,15 +98,9 @@ def summary_table(table: pd.DataFrame, title: str) -> Table:
     for heading in ("mean", "sd", "95 % interval", "R-hat", "ESS bulk", "ESS tail"):
         printed.add_column(heading, justify="right", no_wrap=True)
     for name, row in parameter_rows(shown).items():
-        printed.add_row(
-            escape(name),
-            rounded(row["mean"], row["sd"]),
-            rounded(row["sd"], row["sd"]),
-            interval(row),
-            in_r_hat(row["r_hat"]),
-            in_count(row["ess_bulk"]),
-            in_count(row["ess_tail"]),
-        )
+        numbers = (rounded(row[key], row["sd"]) for key in ("mean", "sd"))
+        sizes = (in_count(row[key]) for key in ("ess_bulk", "ess_tail"))
+        printed.add_row(escape(name), *numbers, interval(row), in_r_hat(row["r_hat"]), *sizes)
     return printed
 
 
@@ -149,19 +136,5 @@ def cost_line(draws: Draws) -> str:
     to_clients, to_server = cost.get("bytes_to_clients", 0.0), cost.get("bytes_to_server", 0.0)
     if not to_clients + to_server:
         return f"{line}."
-    crossing = f"{in_bytes(to_clients)} from the server to clients, {in_bytes(to_server)} back"
-    is_real = "sites" in draws.settings
-    return f"{line}; {crossing}." if is_real else f"{line}; across a network these would be {crossing}."
-
-
-def _plain(value: Any) -> Any:
-    """Turn NumPy numbers, paths and tuples into what JSON has."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    would = "" if "sites" in draws.settings else "across a network these would be "
+    return f"{line}; {would}{in_bytes(to_clients)} from the server to clients, {in_bytes(to_server)} back."

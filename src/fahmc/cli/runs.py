@@ -15,8 +15,6 @@ from fahmc.errors import CheckpointError, DivergenceError, FederationError
 from fahmc.report import judge, parameter_table
 from fahmc.sample import sample
 
-_FINISHED = ("complete", "stop_when")
-
 
 def run_config(file: Path, folder: Path | None, kit: Path | None, output: Output) -> None:
     """Sample what a configuration file asks for, durably, and report on it; ``kit`` reaches a real federation."""
@@ -28,22 +26,20 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, output: Output
     with results.writing(), results.locked():
         results.claim(text, config, kit)
         results.write_words(_words(config._source.path.stem, job))
-        draws = _sample_durably(job, results, output)
-        _conclude("sample", draws, results, output)
+        _conclude(_sample_durably(job, results, output), results, output)
 
 
 def resume_run(folder: Path, output: Output) -> None:
     """Continue a run of `fahmc sample` that did not reach its end."""
     results = _find_run(folder)
     with results.writing(), results.locked():
-        config = results.load_config()
+        config, kit = results.load_run()
         finished = _load_finished(results, config.run.num_rounds)
         if finished is not None and results.report.exists():
             output.log(f"{results.path} is complete; there is nothing to resume.")
-            output.result(_as_values("resume", finished, results))
+            output.result(**_as_values(finished, results, parameter_table(finished)))
             return
-        draws = finished or _sample_durably(build(config, results.kit()), results, output)
-        _conclude("resume", draws, results, output)
+        _conclude(finished or _sample_durably(build(config, kit), results, output), results, output)
 
 
 def remake_report(target: Path, folder: Path | None, output: Output) -> None:
@@ -62,20 +58,14 @@ def remake_report(target: Path, folder: Path | None, output: Output) -> None:
     results.create()
     with results.writing():
         results.write_words(words)
-        _conclude("report", draws, results, output, reference)
+        _conclude(draws, results, output, reference)
 
 
 def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
     """Sample with a checkpoint; whatever ends the run early, the draws before it are in draws.nc."""
     try:
-        draws = sample(
-            job.model,
-            job.federation,
-            job.sampler,
-            **job.run_kwargs,
-            checkpoint_dir=results.checkpoint,
-            progress=output.progress,
-        )
+        durably = {"checkpoint_dir": results.checkpoint, "progress": output.progress}
+        draws = sample(job.model, job.federation, job.sampler, **job.run_kwargs, **durably)
     except (DivergenceError, FederationError) as error:
         hint = f" `fahmc resume {results.path}` goes on." if isinstance(error, FederationError) else ""
         if error.draws is None:
@@ -95,9 +85,7 @@ def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
     return draws
 
 
-def _conclude(
-    command: str, draws: Draws, results: ResultFolder, output: Output, reference: Draws | None = None
-) -> None:
+def _conclude(draws: Draws, results: ResultFolder, output: Output, reference: Draws | None = None) -> None:
     """Write the report and print the numbers."""
     with output.working("Writing the report"):
         results.write_report(draws, reference)
@@ -108,16 +96,13 @@ def _conclude(
         cost_line(draws),
         f"Draws and report: {results.path}/ (open report.html).",
     )
-    output.result(_as_values(command, draws, results, table))
+    output.result(**_as_values(draws, results, table))
 
 
-def _as_values(command: str, draws: Draws, results: ResultFolder, table: Any = None) -> dict[str, Any]:
+def _as_values(draws: Draws, results: ResultFolder, table: Any) -> dict[str, Any]:
     """Say for programs what was drawn and where it lies."""
-    table = parameter_table(draws) if table is None else table
     return {
-        "command": command,
         "status": draws.settings.get("ended", "complete"),
-        "exit_code": 0,
         "output": results.path,
         "files": results.files(),
         "num_chains": draws.num_chains,
@@ -134,10 +119,8 @@ def _words(name: str, job: Job) -> Words:
     if not isinstance(job.federation, Federation):
         return Words(title=name)
     sizes = dict(zip(job.federation.names, map(int, job.federation.sizes), strict=True))
-    if job.study is None:
-        return Words(title=name, notes=_notes(sizes, {}, {}))
-    spreads = {feature: scale.sd for feature, scale in job.study.standardization.items()}
-    return Words(title=name, notes=_notes(sizes, job.study.dropped, spreads))
+    spreads = {feature: scale.sd for feature, scale in job.study.standardization.items()} if job.study else {}
+    return Words(title=name, notes=_notes(sizes, job.study.dropped if job.study else {}, spreads))
 
 
 def _words_of_sites(title: str, draws: Draws) -> Words:
@@ -179,5 +162,5 @@ def _load_finished(results: ResultFolder, num_rounds: int) -> Draws | None:
     if not results.draws.exists():
         return None
     draws = Draws.load(results.draws)
-    is_finished = draws.settings["ended"] in _FINISHED and draws.settings["num_rounds"] == num_rounds
+    is_finished = draws.settings["ended"] in ("complete", "stop_when") and draws.settings["num_rounds"] == num_rounds
     return draws if is_finished else None

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from fahmc.cli.construct import unknown_key
 from fahmc.cli.toml_lines import KeyPath, Source
 from fahmc.data.columns import Columns
+from fahmc.registry import unknown_key
 
 
 class _Section(pydantic.BaseModel):

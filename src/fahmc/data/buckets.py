@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fahmc import keys, tree
-from fahmc.data.federation import Federation
+from fahmc import keys
+from fahmc.data.federation import Federation, named_leaves
 from fahmc.errors import DataError
 from fahmc.types import Client
 
@@ -34,11 +34,6 @@ def bucket_clients(federation: Federation, dtype: np.dtype) -> list[Bucket]:
     return [_stack(federation, indices, dtype) for indices in _group_by_size(federation.sizes)]
 
 
-def num_padded_rows(federation: Federation) -> int:
-    """Return how many rows all buckets hold, padding included."""
-    return sum(len(indices) * int(federation.sizes[indices].max()) for indices in _group_by_size(federation.sizes))
-
-
 def single_client(federation: Federation, index: int, dtype: np.dtype) -> Client:
     """Return one client without padding."""
     bucket = _stack(federation, np.array([index]), dtype)
@@ -49,7 +44,7 @@ def check_integers(federation: Federation, dtype: np.dtype) -> None:
     """Refuse integers that single precision would wrap around."""
     limit = np.iinfo(np.int32).max
     for name, rows in zip(federation.names, federation.rows, strict=True):
-        for leaf_name, leaf in zip(tree.leaf_names(rows, root="rows"), jax.tree.leaves(rows), strict=True):
+        for leaf_name, leaf in named_leaves(rows).items():
             if dtype == np.float32 and leaf.dtype.kind in "iu" and max(int(leaf.max()), -int(leaf.min())) > limit:
                 raise DataError(
                     f"Client {name!r}: {leaf_name} holds integers beyond {limit}, which do not fit a float32 run. Make "

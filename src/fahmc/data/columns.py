@@ -13,32 +13,22 @@ from fahmc.errors import DataError
 
 @dataclass(frozen=True)
 class Columns:
-    """What a study takes from every client's table, the same at all of them.
-
-    Attributes
-    ----------
-    outcome
-        Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
-        alphabetical order; numbers stay. Without an outcome, npz arrays go as they are.
-    features
-        Columns to predict from; by default all but the outcome. Numbers stay numbers. Text becomes one 0/1 column for
-        each level but the alphabetically first.
-    outcome_positive
-        The level of the outcome that counts as 1.
-    categorical
-        Features whose numbers are codes, to be treated as text.
-    missing
-        What to do with a row that lacks a value: refuse it, or drop it and count it.
-    standardize
-        Centre and scale features that are numbers other than 0/1, by the mean and sd over all clients' rows.
-    """
+    """What a study takes from every client's table, the same at all of them."""
 
     outcome: str | None = None
+    """Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
+    alphabetical order; numbers stay. Without an outcome, npz arrays go as they are."""
     features: Sequence[str] | None = None
+    """Columns to predict from; by default all but the outcome. Numbers stay numbers. Text becomes one 0/1 column for
+    each level but the alphabetically first."""
     outcome_positive: str | None = None
+    """The level of the outcome that counts as 1."""
     categorical: Sequence[str] = ()
+    """Features whose numbers are codes, to be treated as text."""
     missing: Literal["error", "drop"] = "error"
+    """What to do with a row that lacks a value: refuse it, or drop it and count it."""
     standardize: bool = True
+    """Centre and scale features that are numbers other than 0/1, by the mean and sd over all clients' rows."""
 
     def __post_init__(self):
         if isinstance(self.features, str) or isinstance(self.categorical, str):

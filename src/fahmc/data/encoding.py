@@ -30,29 +30,21 @@ MAX_LEVELS = 50
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What the others have to know of one column at one client.
-
-    Attributes
-    ----------
-    has_numbers
-        Whether any cell is a number, in a column whose numbers are not codes.
-    num_levels, levels
-        How many different texts a column without numbers has, and these in alphabetical order; if there are more than
-        `MAX_LEVELS`, only the first, which is all that the refusal of the column needs.
-    count, mean, squares
-        Rows, their mean, and the sum of their squared deviations from it, of a feature that may be standardised.
-    is_binary, is_constant
-        Whether all values of such a feature are 0 or 1, and whether all are the same, which is then exactly ``mean``.
-    """
+    """What the others have to know of one column at one client."""
 
     has_numbers: bool
+    """Whether any cell is a number, in a column whose numbers are not codes."""
     num_levels: int = 0
     levels: tuple[str, ...] = ()
+    """How many different texts a column without numbers has, and these in alphabetical order; if there are more than
+    `MAX_LEVELS`, only the first, which is all that the refusal of the column needs."""
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
+    """Rows, their mean, and the sum of their squared deviations from it, of a feature that may be standardised."""
     is_binary: bool = False
     is_constant: bool = False
+    """Whether all values of such a feature are 0 or 1, and whether all are the same, which is then exactly ``mean``."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +66,16 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How every client writes its table as numbers.
-
-    Attributes
-    ----------
-    features
-        Columns of the table to predict from, in the order of ``x``.
-    levels
-        The levels of each feature that is text; the first has no 0/1 column of its own.
-    outcome_levels
-        What the codes 0, 1, ... of ``y`` stand for; empty for an outcome that is a number.
-    standardization
-        Feature name to the mean and sd to take out of it; features not named are left as they are.
-    """
+    """How every client writes its table as numbers."""
 
     features: tuple[str, ...]
+    """Columns of the table to predict from, in the order of ``x``."""
     levels: dict[str, tuple[str, ...]]
+    """The levels of each feature that is text; the first has no 0/1 column of its own."""
     outcome_levels: tuple[str, ...]
+    """What the codes 0, 1, ... of ``y`` stand for; empty for an outcome that is a number."""
     standardization: dict[str, Scale]
+    """Feature name to the mean and sd to take out of it; features not named are left as they are."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -108,14 +92,7 @@ def choose_features(
 ) -> tuple[str, ...]:
     """Check that every client has the columns, and write a two-dimensional array's name out as its columns.
 
-    Parameters
-    ----------
-    columns
-        What the study asks for.
-    present
-        Client name to the names of its columns.
-    files
-        Client name to the name of its file, for messages.
+    ``present`` has the names of each client's columns, ``files`` the name of its file, for messages.
     """
     if not present:
         raise DataError("there are no clients; at least one table of rows is needed.")
@@ -143,17 +120,15 @@ def summarize(
     outcome = columns.named_outcome
     rows = complete_rows(table, client, [outcome, *features], columns.missing)
 
-    def cells(column: str) -> Cells:
-        return Cells(rows, client, column, show_cells)
+    def summary(column: str, holds_codes: bool, standardize: bool) -> ColumnSummary:
+        return _summarize_column(Cells(rows, client, column, show_cells), holds_codes, standardize)
 
+    num_rows = len(rows.row_numbers)
     return TableSummary(
-        num_rows=len(rows.row_numbers),
-        num_dropped=len(table.row_numbers) - len(rows.row_numbers),
-        features={
-            column: _summarize_column(cells(column), column in columns.categorical, columns.standardize)
-            for column in features
-        },
-        outcome=_summarize_column(cells(outcome), columns.outcome_positive is not None, standardize=False),
+        num_rows=num_rows,
+        num_dropped=len(table.row_numbers) - num_rows,
+        features={name: summary(name, name in columns.categorical, columns.standardize) for name in features},
+        outcome=summary(outcome, columns.outcome_positive is not None, standardize=False),
     )
 
 
@@ -184,14 +159,11 @@ def encode(
     blocks: list[np.ndarray] = []
     for column in encoding.features:
         cells = Cells(rows, client, column, show_cells)
-        if column in encoding.levels:
-            levels = encoding.levels[column]
+        if (levels := encoding.levels.get(column)) is not None:
             blocks.append((cells.codes(levels)[:, None] == np.arange(1, len(levels))).astype(float))
-        elif column in encoding.standardization:
-            scale = encoding.standardization[column]
-            blocks.append((cells.numbers() - scale.mean) / scale.sd)
         else:
-            blocks.append(cells.numbers())
+            mean, sd = encoding.standardization.get(column, (0.0, 1.0))
+            blocks.append((cells.numbers() - mean) / sd)
     outcome = Cells(rows, client, columns.named_outcome, show_cells)
     y = outcome.codes(encoding.outcome_levels) if encoding.outcome_levels else outcome.numbers()
     return {"x": np.column_stack(blocks), "y": y}
@@ -261,17 +233,16 @@ def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | N
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
     outcome, positive = columns.named_outcome, columns.outcome_positive
     levels = _agreed_levels(outcome, at_clients)
-    if positive is not None:
-        positive = str(as_text(np.array([positive], dtype=object))[0])  # written as the levels are
-    if positive is not None and (positive not in levels or len(levels) != 2):
-        raise DataError(
-            f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two."
-        )
     if positive is None and len(levels) == 2:
         raise DataError(
             f"outcome {outcome!r} is text with the levels {levels}; say which one counts as 1, for example "
             f'outcome_positive = "{levels[1]}".'
         )
     if positive is not None:
+        positive = str(as_text(np.array([positive], dtype=object))[0])  # written as the levels are
+        if positive not in levels or len(levels) != 2:
+            raise DataError(
+                f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two."
+            )
         levels.sort(key=lambda level: level == positive)
     return tuple(levels)

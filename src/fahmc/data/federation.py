@@ -62,16 +62,11 @@ class Federation:
         for name in clients:
             if not isinstance(name, str) or not name:
                 raise DataError(f"A client's name must be a non-empty string, not {name!r}. Convert it with str().")
-        rows = tuple(_checked_rows(name, client_rows) for name, client_rows in clients.items())
-        names = tuple(clients)
-        _check_same_structure(names, rows)
-        sizes = {name: _num_rows(client_rows) for name, client_rows in zip(names, rows, strict=True)}
-        return cls(
-            names=names,
-            rows=rows,
-            weights=checked_weights(sizes, weights),
-            row_weights=tuple(np.ones(size) for size in sizes.values()),
-        )
+        checked = {name: _checked_rows(name, rows) for name, rows in clients.items()}
+        _check_same_structure(checked)
+        sizes = {name: len(jax.tree.leaves(rows)[0]) for name, rows in checked.items()}
+        row_weights = tuple(np.ones(size) for size in sizes.values())
+        return cls(tuple(checked), tuple(checked.values()), checked_weights(sizes, weights), row_weights)
 
     @property
     def num_clients(self) -> int:
@@ -107,17 +102,17 @@ class Federation:
         return f"Federation({self.num_clients} clients, {self.num_rows} rows: {shown}{more})"
 
 
-def _num_rows(rows: Batch) -> int:
-    return len(jax.tree.leaves(rows)[0])
+def named_leaves(rows: Batch) -> dict[str, np.ndarray]:
+    """Return one client's arrays by name."""
+    return dict(zip(tree.leaf_names(rows, root="rows"), jax.tree.leaves(rows), strict=True))
 
 
 def _checked_rows(name: str, rows: Batch) -> Batch:
     """Convert one client's leaves to NumPy and refuse what no likelihood could use."""
-    leaf_names = tree.leaf_names(rows, root="rows")
-    if not leaf_names:
-        raise DataError(f"Client {name!r} holds no arrays; give it a pytree of arrays with rows first.")
     rows = jax.tree.map(np.asarray, rows)
-    leaves = dict(zip(leaf_names, jax.tree.leaves(rows), strict=True))
+    leaves = named_leaves(rows)
+    if not leaves:
+        raise DataError(f"Client {name!r} holds no arrays; give it a pytree of arrays with rows first.")
     for leaf_name, leaf in leaves.items():
         if leaf.dtype.kind not in "fiub":
             raise DataError(
@@ -151,29 +146,27 @@ def _check_finite(name: str, leaf_name: str, leaf: np.ndarray) -> None:
     )
 
 
-def _check_same_structure(names: tuple[str, ...], rows: tuple[Batch, ...]) -> None:
+def _check_same_structure(clients: Mapping[str, Batch]) -> None:
     """Refuse clients whose pytrees, trailing shapes or kinds of numbers differ from the first client's."""
+    kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean"}
 
-    def describe(client_rows: Batch) -> dict[str, str]:
-        kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean"}
-        leaves = zip(tree.leaf_names(client_rows, root="rows"), jax.tree.leaves(client_rows), strict=True)
-        return {
-            leaf_name: f"{kinds[leaf.dtype.kind]} [row{''.join(f', {size}' for size in leaf.shape[1:])}]"
-            for leaf_name, leaf in leaves
-        }
+    def describe(leaf: np.ndarray) -> str:
+        return f"{kinds[leaf.dtype.kind]} [row{''.join(f', {size}' for size in leaf.shape[1:])}]"
 
-    first = describe(rows[0])
-    for name, client_rows in zip(names[1:], rows[1:], strict=True):
-        other = describe(client_rows)
+    (first_name, first_rows), *others = clients.items()
+    first = {leaf_name: describe(leaf) for leaf_name, leaf in named_leaves(first_rows).items()}
+    for name, rows in others:
+        other = {leaf_name: describe(leaf) for leaf_name, leaf in named_leaves(rows).items()}
         for leaf_name in [*first, *other]:
-            if first.get(leaf_name) != other.get(leaf_name):
+            here, there = first.get(leaf_name, "absent"), other.get(leaf_name, "absent")
+            if here != there:
                 raise DataError(
-                    f"Clients differ in structure: {leaf_name} is {first.get(leaf_name, 'absent')} at {names[0]!r} but "
-                    f"{other.get(leaf_name, 'absent')} at {name!r}. Every client needs the same arrays and columns."
+                    f"Clients differ in structure: {leaf_name} is {here} at {first_name!r} but {there} at {name!r}. "
+                    "Every client needs the same arrays and columns."
                 )
-        if jax.tree.structure(client_rows) != jax.tree.structure(rows[0]):
+        if jax.tree.structure(rows) != jax.tree.structure(first_rows):
             raise DataError(
-                f"Clients differ in structure: {name!r} and {names[0]!r} hold different kinds of containers."
+                f"Clients differ in structure: {name!r} and {first_name!r} hold different kinds of containers."
             )
 
 

@@ -27,8 +27,7 @@ def iid(rows: Any, num_clients: int, seed: int) -> dict[str, Any]:
 
     One row per client is placed first, to keep every client from being empty.
     """
-    num_rows = _count_rows(rows)
-    _require_rows(num_rows, num_clients, 1)
+    num_rows = _require_rows(rows, num_clients)
     rng = _generator(seed)
     owner = np.concatenate([np.arange(num_clients), rng.integers(num_clients, size=num_rows - num_clients)])
     return _deal(rows, rng.permutation(owner), _names(num_clients))
@@ -36,8 +35,7 @@ def iid(rows: Any, num_clients: int, seed: int) -> dict[str, Any]:
 
 def equal(rows: Any, num_clients: int, seed: int) -> dict[str, Any]:
     """Shuffle the rows and cut them into clients whose sizes differ by at most one."""
-    num_rows = _count_rows(rows)
-    _require_rows(num_rows, num_clients, 1)
+    num_rows = _require_rows(rows, num_clients)
     owner = _generator(seed).permutation(np.arange(num_rows) % num_clients)
     return _deal(rows, owner, _names(num_clients))
 
@@ -61,8 +59,7 @@ def dirichlet(
     Hsu, Qi and Brown (2019), arXiv:1909.06335, who draw label proportions per client; here client proportions are drawn
     per label, so that every row is used exactly once.
     """
-    num_rows = _count_rows(rows)
-    _require_rows(num_rows, num_clients, min_rows)
+    num_rows = _require_rows(rows, num_clients, min_rows)
     if not (math.isfinite(concentration) and concentration > 0):
         raise DataError(
             f"concentration = {concentration} cannot shape a Dirichlet; give a positive number such as 0.5."
@@ -137,7 +134,8 @@ def _count_rows(rows: Any) -> int:
     return int(counts.pop() or 0)
 
 
-def _require_rows(num_rows: int, num_clients: int, min_rows: int) -> None:
+def _require_rows(rows: Any, num_clients: int, min_rows: int = 1) -> int:
+    num_rows = _count_rows(rows)
     for name, count in (("num_clients", num_clients), ("min_rows", min_rows)):
         if not isinstance(count, numbers.Integral):
             raise DataError(f"{name} = {count!r} is a {type(count).__name__}; a whole number such as 2 is needed.")
@@ -145,6 +143,7 @@ def _require_rows(num_rows: int, num_clients: int, min_rows: int) -> None:
         raise DataError(f"num_clients = {num_clients} and min_rows = {min_rows}; both must be at least 1.")
     if num_rows < num_clients * min_rows:
         raise DataError(f"{num_rows} rows cannot give {num_clients} clients at least {min_rows} each. Ask for fewer.")
+    return num_rows
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -23,12 +23,7 @@ from fahmc.types import Batch
 class Sites(Columns):
     """What `fahmc.sample` takes instead of a `Federation` when the rows lie with the sites of a real federation.
 
-    Parameters
-    ----------
-    outcome, features, outcome_positive, categorical, missing, standardize
-        Which columns to take from every site's table, and how: see `fahmc.data.columns.Columns`.
-    weights
-        w_c by site, with sum 1; by default n_c / n.
+    Which columns to take from every site's table, and how, is said as in `fahmc.data.columns.Columns`.
 
     Examples
     --------
@@ -37,6 +32,7 @@ class Sites(Columns):
     """
 
     weights: Mapping[str, float] | None = None
+    """w_c by site, with sum 1; by default n_c / n."""
 
     @property
     def columns(self) -> Columns | None:

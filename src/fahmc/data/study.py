@@ -18,27 +18,15 @@ from fahmc.data.tables import Table
 
 @dataclass(frozen=True)
 class Study:
-    """One outcome and one design matrix per client, with the words to read them.
-
-    Attributes
-    ----------
-    clients
-        Client name to ``{"x": [row, dim], "y": [row]}``, as ``Federation.from_clients`` takes it.
-    feature_names
-        Names of the columns of ``x``; ``"group[T]"`` is 1 where ``group`` is T.
-    outcome_levels
-        What the codes 0, 1, ... of ``y`` stand for; empty for an outcome that is a number.
-    standardization
-        Feature name to the mean and sd taken out of it; features not named were left as they are.
-    dropped
-        Client name to the number of rows left out because a value was missing.
-    """
+    """One outcome and one design matrix per client, with the words to read them, which are those of an `Encoding`."""
 
     clients: dict[str, dict[str, np.ndarray]]
+    """Client name to ``{"x": [row, dim], "y": [row]}``, as ``Federation.from_clients`` takes it."""
     feature_names: tuple[str, ...]
     outcome_levels: tuple[str, ...]
     standardization: dict[str, Scale]
     dropped: dict[str, int]
+    """Client name to the number of rows left out because a value was missing."""
 
 
 def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:

@@ -6,7 +6,6 @@ CSV, Parquet or npz becomes one `Table` per client; `fahmc.data.study` makes des
 from __future__ import annotations
 
 import csv
-import difflib
 import os
 import re
 import zipfile
@@ -19,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fahmc.errors import DataError
+from fahmc.errors import DataError, nearest
 
 MISSING_CELLS = ("", ".", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 # A whole number written with a decimal point, as programs do whose column had a gap.
@@ -107,14 +106,6 @@ def read_arrays(file: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             f"{path.name} cannot be read as npz arrays ({error}). Write it with numpy.savez from arrays of numbers or "
             "fixed-width text; object arrays need pickle, which is refused because it can run code."
         ) from error
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known word was probably meant: ``", did you mean 'x'?"``, or a full stop if none is near."""
-    by_lower = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=3)
-    matches = matches or [name for name in by_lower if word and name.startswith(word.lower())][:3]
-    return f", did you mean {' or '.join(repr(by_lower[match]) for match in matches)}?" if matches else "."
 
 
 def _existing(path: Path) -> Path:

@@ -32,15 +32,9 @@ _FEATURES = {
 }
 _OUTCOME = "Preg.ended...37.wk"
 _CODES = {
-    "Group": {"T": 1.0, "C": 0.0},
-    "Black": {"Yes": 1.0, "No": 0.0},
-    "Nat.Am": {"Yes": 1.0, "No": 0.0},
-    "Public.Asstce": {"Yes": 1.0, "No": 0.0},
-    "Hypertension": {"Y": 1.0, "N": 0.0},
-    "Diabetes": {"Yes": 1.0, "No": 0.0},
-    "Prev.preg": {"Yes": 1.0, "No": 0.0},
+    **{"Yes": 1.0, "No": 0.0, "Y": 1.0, "N": 0.0, "T": 1.0, "C": 0.0},
     # The first in alphabetical order is the reference: it is also the largest group.
-    "Education": {"LT 8 yrs": "under 8 years", "8-12 yrs": "8-12 years", "MT 12 yrs": "over 12 years"},
+    **{"LT 8 yrs": "under 8 years", "8-12 yrs": "8-12 years", "MT 12 yrs": "over 12 years"},
 }
 
 
@@ -75,11 +69,10 @@ def load_opt_trial() -> Study:
 
 def _rename(table: Table) -> Table:
     """Give columns and levels the names that a reader of the posterior should see."""
-    columns: dict[str, np.ndarray] = {}
-    for name, source in _FEATURES.items():
-        cells = table.columns[source]
-        codes = _CODES.get(source)
-        columns[name] = cells if codes is None else np.array([codes[cell] for cell in cells])
+    columns = {
+        name: np.array([_CODES.get(cell, cell) for cell in table.columns[source]], dtype=object)
+        for name, source in _FEATURES.items()
+    }
     births = {"Yes": "preterm", "No": "term", None: None}
     columns["outcome"] = np.array([births[cell] for cell in table.columns[_OUTCOME]], dtype=object)
     return table._replace(columns=columns)

@@ -1,4 +1,4 @@
-"""Estimators of grad f_c: exact, on a minibatch, and with Gaussian noise on either.
+"""Estimators of ∇f_c: exact, on a minibatch, and with Gaussian noise on either.
 
 All are unbiased. The random ones are independent between evaluations: Algorithm 1 draws ξ_k and ξ_{k+1/2} separately.
 """
@@ -6,25 +6,56 @@ All are unbiased. The random ones are independent between evaluations: Algorithm
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from fahmc.density.potential import Potentials
+from fahmc import registry
+from fahmc.data.federation import Federation
 from fahmc.density.subset import draw_subset
+from fahmc.density.target import Target
 from fahmc.errors import DataError, SettingsError
 from fahmc.types import Client, GradientFn, Key, Vector
 
 
+class Gradient(Protocol):
+    """An estimator of ∇f_c: a frozen dataclass, registered by ``@fahmc.register("gradient")``."""
+
+    is_exact: ClassVar[bool] = False
+    """Whether two evaluations at one point are equal, so that a leapfrog step needs only one."""
+
+    def build(self, target: Target) -> GradientFn:
+        """Return the estimator as a function of (key, position, client)."""
+        ...
+
+    def rows_used(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how many row-gradients one evaluation costs clients of these sizes."""
+        return sizes
+
+    def check(self, federation: Federation) -> None:
+        """Refuse clients that it cannot serve."""
+
+
+registry.takes("gradient", Gradient)
+
+
+@registry.register("gradient", "full")
 @dataclass(frozen=True)
-class FullGradient:
+class FullGradient(Gradient):
     """The exact gradient, from all rows of the client."""
 
+    is_exact: ClassVar[bool] = True
 
+    def build(self, target: Target) -> GradientFn:
+        """Ignore the key."""
+        return lambda key, position, client: target.gradient(position, client)
+
+
+@registry.register("gradient", "minibatch")
 @dataclass(frozen=True)
-class Minibatch:
+class Minibatch(Gradient):
     """The gradient of a random subset of the client's rows, drawn without replacement, scaled up by n_c / size."""
 
     size: int
@@ -34,71 +65,57 @@ class Minibatch:
             raise SettingsError(f"Minibatch size is {self.size!r}; it must be a whole number of rows, at least 1.")
         object.__setattr__(self, "size", int(self.size))
 
+    def build(self, target: Target) -> GradientFn:
+        """Draw the rows, then differentiate."""
+        return lambda key, position, client: target.gradient(position, draw_minibatch(key, client, self.size))
 
+    def rows_used(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the size for every client."""
+        return np.full_like(sizes, self.size)
+
+    def check(self, federation: Federation) -> None:
+        """Refuse a minibatch that the smallest client cannot fill."""
+        smallest = int(federation.sizes.argmin())
+        if self.size > (least := federation.sizes[smallest]):
+            raise DataError(
+                f"Minibatch size {self.size} is larger than client {federation.names[smallest]!r}, which has {least} "
+                f"rows; they are drawn without replacement. Use a size of at most {least}, or FullGradient()."
+            )
+
+
+@registry.register("gradient", "gaussian_noise")
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(Gradient):
     """Another gradient plus N(0, scale²) on each coordinate, fresh at every evaluation."""
 
     scale: float
-    of: FullGradient | Minibatch = FullGradient()
+    of: Gradient = FullGradient()
 
     def __post_init__(self):
         if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not self.scale >= 0:
             raise SettingsError(f"GaussianNoise scale is {self.scale!r}; it must be a number of at least 0.")
-        if not isinstance(self.of, FullGradient | Minibatch):
-            raise SettingsError(f"GaussianNoise(of={self.of!r}): it adds noise to FullGradient() or Minibatch(size).")
+        registry.require("gradient", self.of)
+        if isinstance(self.of, GaussianNoise):
+            raise SettingsError(f"GaussianNoise(of={self.of!r}): add the noise once, to another gradient.")
 
+    def build(self, target: Target) -> GradientFn:
+        """Add the noise to what the other gradient returns."""
+        inner_fn = self.of.build(target)
 
-Gradient = FullGradient | Minibatch | GaussianNoise
+        def noisy_gradient(key: Key, position: Vector, client: Client) -> Vector:
+            key_inner, key_noise = jax.random.split(key)
+            noise = jax.random.normal(key_noise, position.shape, position.dtype)
+            return inner_fn(key_inner, position, client) + self.scale * noise
 
+        return noisy_gradient
 
-def check_gradient(gradient: Any) -> None:
-    """Refuse what is not one of the estimators."""
-    if not isinstance(gradient, Gradient):
-        raise SettingsError(f"gradient is {gradient!r}; use FullGradient(), Minibatch(size) or GaussianNoise(scale).")
+    def rows_used(self, sizes: np.ndarray) -> np.ndarray:
+        """Return what the other gradient uses."""
+        return self.of.rows_used(sizes)
 
-
-def is_exact(gradient: Gradient) -> bool:
-    """Whether two evaluations at one point are equal, so that a leapfrog step needs only one."""
-    return isinstance(gradient, FullGradient)
-
-
-def rows_per_evaluation(gradient: Gradient, sizes: np.ndarray) -> np.ndarray:
-    """How many row-gradients one evaluation costs each client."""
-    if isinstance(gradient, GaussianNoise):
-        return rows_per_evaluation(gradient.of, sizes)
-    return np.full_like(sizes, gradient.size) if isinstance(gradient, Minibatch) else sizes
-
-
-def check_minibatch(gradient: Gradient, names: tuple[str, ...], sizes: np.ndarray) -> None:
-    """Refuse a minibatch that the smallest client cannot fill."""
-    if isinstance(gradient, GaussianNoise):
-        gradient = gradient.of
-    if isinstance(gradient, Minibatch) and gradient.size > sizes.min():
-        smallest = int(sizes.argmin())
-        raise DataError(
-            f"Minibatch size {gradient.size} is larger than client {names[smallest]!r}, which has {sizes[smallest]} "
-            f"rows; they are drawn without replacement. Use a size of at most {sizes[smallest]}, or FullGradient()."
-        )
-
-
-def build_gradient(gradient: Gradient, potentials: Potentials) -> GradientFn:
-    """Build the estimator as a function of (key, position, client)."""
-    if isinstance(gradient, FullGradient):
-        return lambda key, position, client: potentials.gradient(position, client)
-
-    if isinstance(gradient, Minibatch):
-        size = gradient.size
-        return lambda key, position, client: potentials.gradient(position, draw_minibatch(key, client, size))
-
-    inner_fn, scale = build_gradient(gradient.of, potentials), gradient.scale
-
-    def noisy_gradient(key: Key, position: Vector, client: Client) -> Vector:
-        key_inner, key_noise = jax.random.split(key)
-        noise = jax.random.normal(key_noise, position.shape, position.dtype)
-        return inner_fn(key_inner, position, client) + scale * noise
-
-    return noisy_gradient
+    def check(self, federation: Federation) -> None:
+        """Refuse what the other gradient refuses."""
+        self.of.check(federation)
 
 
 def draw_minibatch(key: Key, client: Client, size: int) -> Client:

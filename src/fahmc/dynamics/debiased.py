@@ -6,8 +6,10 @@ As FA-HMC, but every gradient of client c in the round that starts at θ_t is co
 
 θ_{t−T} is the last-but-one broadcast. Each client sends ∇f_c(θ_t) along with its new position, and the mean of these
 is broadcast a round later: no more round trips. Clients keep nothing between rounds, so θ_{t−T} is sent along.
-The first round follows Algorithm B.2's
-convention θ_{−T} = ∇f(θ_{−T}) = 0.
+
+The first round has no last-but-one broadcast. The start itself takes its place, with ∇f there from one round before
+the first. Algorithm B.2 prints θ_{−T} = ∇f(θ_{−T}) = 0 instead, which corrects by −∇f_c(0) and can throw a chain that
+starts far from zero out of the finite numbers (``first_anchor="origin"``).
 
 The correction removes the bias of the mean that unlike clients cause. The gradients at θ_{t−T} are full ones even when
 g_c is a minibatch estimate, so the corrected gradient has the estimator's noise and no more.
@@ -16,64 +18,79 @@ g_c is a minibatch estimate, so the corrected gradient has the estimator's noise
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+import numpy as np
 
-from fahmc.density.potential import Potentials
-from fahmc.dynamics import fa_hmc
-from fahmc.dynamics.mass import Mass
-from fahmc.types import ChainKeys, Client, GradientFn, Kernel, Key, Vector
+from fahmc.density.target import Target
+from fahmc.dynamics.evaluation import evaluated_once
+from fahmc.dynamics.fa_hmc import FAHMC, local_round
+from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase
+from fahmc.errors import SettingsError
+from fahmc.registry import register
+from fahmc.types import Client, Key, Message, Vector
 
 
+@register("sampler")
 @dataclass(frozen=True)
-class DebiasedFAHMC(fa_hmc.FAHMC):
-    """Settings of de-biased FA-HMC: the same as those of `FAHMC`."""
+class DebiasedFAHMC(FAHMC):
+    """Settings of de-biased FA-HMC: those of `FAHMC`, and where the first round's correction is taken.
 
+    Parameters
+    ----------
+    first_anchor
+        ``"start"``: where the chain starts. ``"origin"``: Algorithm B.2 as printed.
+    """
 
-class DebiasedState(NamedTuple):
-    """What is broadcast."""
+    first_anchor: Literal["start", "origin"] = "start"
 
-    position: Vector
-    momentum: Any
-    anchor: Vector
-    """θ_{t−T}"""
-    anchor_gradient: Vector
-    """∇f(θ_{t−T})"""
+    def __post_init__(self):
+        super().__post_init__()
+        if self.first_anchor not in ("start", "origin"):
+            raise SettingsError(f"first_anchor is {self.first_anchor!r}; it is 'start' or 'origin'.")
 
+    def setup(self) -> tuple[Phase, ...]:
+        """Ask for ∇f at the start."""
+        return evaluated_once("first anchor") if self.first_anchor == "start" else ()
 
-class DebiasedReply(NamedTuple):
-    """What a client replies."""
+    def exchange(self, dimension: int) -> Exchange:
+        """Send θ_{t−T} and ∇f(θ_{t−T}) along; ∇f_c at the broadcast position comes back."""
+        plain, vector = super().exchange(dimension), Field((dimension,))
 
-    position: Vector
-    momentum: Any
-    gradient: Vector
-    """∇f_c at the position it was sent"""
+        def begin(carried: Message) -> Message:
+            nothing = jnp.zeros_like(carried["position"])
+            is_known = self.first_anchor == "start"
+            anchor = carried["position"] if is_known else nothing
+            gradient = carried["gradient"] if is_known else nothing
+            return {**plain.begin(carried), "anchor": anchor, "anchor_gradient": gradient}
 
+        def merge(keys, round_index, state: Message, mean: Message) -> Message:
+            anchor = {"anchor": state["position"], "anchor_gradient": mean["gradient"]}
+            return plain.merge(keys, round_index, state, mean) | anchor
 
-def merge(state: DebiasedState, mean: DebiasedReply) -> DebiasedState:
-    """Start the next round from the mean, and correct its gradients at the position that this one started from."""
-    return DebiasedState(mean.position, mean.momentum, anchor=state.position, anchor_gradient=mean.gradient)
+        return plain._replace(
+            state={**plain.state, "anchor": vector, "anchor_gradient": vector},
+            reply={**plain.reply, "gradient": vector},
+            begin=begin,
+            merge=merge,
+        )
 
+    def build(self, target: Target) -> ClientRound:
+        """Run FA-HMC's round with the corrected gradient."""
+        gradient_fn = self.gradient.build(target)
 
-def build_kernel(sampler: DebiasedFAHMC, gradient_fn: GradientFn, mass: Mass, potentials: Potentials) -> Kernel:
-    """Build de-biased FA-HMC for an engine."""
-    plain = fa_hmc.build_kernel(sampler, gradient_fn, mass, potentials.dimension)
-    local_round = fa_hmc.build_local_round(sampler, mass)
+        def client_round(chain_keys, round_index, state, numbers, client) -> Message:
+            correction = state["anchor_gradient"] - target.gradient(state["anchor"], client)
 
-    def init(position: Vector) -> DebiasedState:
-        nothing = jnp.zeros_like(position)
-        return DebiasedState(position, plain.init(position).momentum, anchor=nothing, anchor_gradient=nothing)
+            def corrected_gradient(key: Key, position: Vector, client: Client) -> Vector:
+                return gradient_fn(key, position, client) + correction
 
-    def client_round(chain_keys: ChainKeys, round_index: Int[Array, ""], state: DebiasedState, client: Client):
-        correction = state.anchor_gradient - potentials.gradient(state.anchor, client)
+            end = local_round(self, corrected_gradient, chain_keys, round_index, state, numbers, client)
+            return end | {"gradient": target.gradient(state["position"], client)}
 
-        def corrected_gradient(key: Key, position: Vector, client: Client) -> Vector:
-            return gradient_fn(key, position, client) + correction
+        return client_round
 
-        start = fa_hmc.FAHMCState(state.position, state.momentum)
-        end = local_round(corrected_gradient, chain_keys, round_index, start, client)
-        return DebiasedReply(end.position, end.momentum, potentials.gradient(state.position, client)), {}
-
-    return plain._replace(init=init, client_round=client_round, merge=merge, full_gradients=2)
+    def row_gradients(self, sizes: np.ndarray) -> float:
+        """Two full gradients more."""
+        return super().row_gradients(sizes) + 2.0 * float(sizes.sum())

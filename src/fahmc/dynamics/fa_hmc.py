@@ -18,7 +18,8 @@ Reference: Liang, Zhang, Deng, Song and Lin (2024), arXiv:2407.06935.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,17 +27,27 @@ from jax import lax
 from jaxtyping import Array, Int
 
 from fahmc import keys
-from fahmc.density.gradient import FullGradient, Gradient, check_gradient, is_exact
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient, Gradient
+from fahmc.density.target import Target
 from fahmc.dynamics import leapfrog
-from fahmc.dynamics.mass import Mass
+from fahmc.dynamics.mass import Mass, mass_factor
 from fahmc.dynamics.momentum import draw_momentum
-from fahmc.dynamics.schedules import as_schedule, checked_step_size
+from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Sampler, displacement, position_fields
+from fahmc.dynamics.schedules import as_schedule, check_schedule, checked_step_size
 from fahmc.errors import SettingsError
-from fahmc.types import ChainKeys, Client, GradientFn, Kernel, Schedule, Vector
+from fahmc.registry import register, require
+from fahmc.types import ChainKeys, Client, GradientFn, Message, Numbers, Position, Schedule, Vector
+
+# A trajectory is called diverging when it went further than this many free flights of its momentum: five standard
+# deviations. In the posterior of the embedded trial stable step sizes never reach it and unstable ones do in most
+# rounds (tests/engines/test_warning_signs.py).
+FREE_FLIGHTS = 5.0
 
 
+@register("sampler")
 @dataclass(frozen=True)
-class FAHMC:
+class FAHMC(Sampler):
     """Settings of FA-HMC.
 
     Parameters
@@ -50,7 +61,7 @@ class FAHMC:
     momentum_correlation
         ρ in [0, 1]: 1 means that all clients draw the same momentum, 0 that each draws its own.
     gradient
-        `FullGradient`, `Minibatch` or `GaussianNoise`.
+        `FullGradient`, `Minibatch`, `GaussianNoise`, or one of your own.
     sync_unit
         What T counts: ``"trajectory"`` (Algorithm 3) or ``"leapfrog"`` (section 5 of the paper).
     inverse_mass_matrix
@@ -58,6 +69,8 @@ class FAHMC:
     reuse_gradient
         Evaluate a stochastic gradient once a leapfrog step instead of twice.
     """
+
+    NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "num_local_steps", "inverse_mass_matrix")
 
     step_size: float | Schedule
     num_leapfrog_steps: int = 10
@@ -76,16 +89,93 @@ class FAHMC:
         rho = self.momentum_correlation
         if isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho <= 1:
             raise SettingsError(f"momentum_correlation is {rho!r}; rho must lie between 0 and 1.")
-        check_gradient(self.gradient)
+        require("gradient", self.gradient)
         if self.sync_unit not in ("trajectory", "leapfrog"):
             raise SettingsError(f"sync_unit is {self.sync_unit!r}; T counts 'trajectory' or 'leapfrog' steps.")
 
     @property
     def reuses_gradient(self) -> bool:
         """Whether a leapfrog step costs one gradient."""
-        return self.reuse_gradient or is_exact(self.gradient)
+        return self.reuse_gradient or self.gradient.is_exact
+
+    @property
+    def counts_leapfrogs(self) -> bool:
+        """Whether T counts leapfrog steps, so that averaging may fall inside a trajectory."""
+        return self.sync_unit == "leapfrog"
+
+    @property
+    def steps_per_round(self) -> int:
+        """Leapfrog steps of one client in one round."""
+        return self.num_local_steps * (1 if self.counts_leapfrogs else self.num_leapfrog_steps)
+
+    def exchange(self, dimension: int) -> Exchange:
+        """Broadcast and average positions; momenta too, where averaging may fall inside a trajectory."""
+        fields = position_fields(dimension)
+        if self.counts_leapfrogs:
+            fields["momentum"] = Field((dimension,))
+
+        def begin(carried: Message) -> Message:
+            position = carried["position"]
+            return {name: position if name == "position" else jnp.zeros_like(position) for name in fields}
+
+        def merge(keys: ChainKeys, round_index: Int[Array, ""], state: Message, mean: Message) -> Message:
+            return {name: mean[name] for name in fields}
+
+        def watch(numbers: Numbers, round_index: Int[Array, ""], before: Message, mean: Message, after: Message):
+            t = first = round_index * numbers["num_local_steps"]
+            steps = numbers["num_local_steps"]
+            if self.counts_leapfrogs:
+                t = first // numbers["num_leapfrog_steps"]
+            else:
+                steps = steps * numbers["num_leapfrog_steps"]
+            schedule = as_schedule(numbers.get("step_size", self.step_size))
+            step_size = jnp.asarray(schedule(t), after["position"].dtype)
+            free_flight = steps.astype(step_size.dtype) * step_size * mass_of(numbers).speed(dimension)
+            # A trajectory that keeps its energy cannot go much further than its momentum carries it in free flight.
+            is_diverging = displacement(before, after) > FREE_FLIGHTS * free_flight
+            return {"step_size": step_size, "n_steps": steps, "diverging": is_diverging}
+
+        return Exchange(state=fields, reply=fields, begin=begin, merge=merge, watch=watch)
+
+    def build(self, target: Target) -> ClientRound:
+        """Run T trajectories, or T leapfrog steps, from the broadcast position."""
+        return partial(local_round, self, self.gradient.build(target))
+
+    def numbers(self, template: Position, dtype: np.dtype) -> Numbers:
+        """Return η, K, T and a factor of Σ⁻¹."""
+        counts = {name: np.int32(getattr(self, name)) for name in ("num_leapfrog_steps", "num_local_steps")}
+        step_size = {} if callable(self.step_size) else {"step_size": dtype.type(self.step_size)}
+        factor = mass_factor(self.inverse_mass_matrix, template, dtype)
+        return counts | step_size | ({} if factor is None else {"mass_factor": factor})
+
+    def check(self, federation: Federation) -> None:
+        """Refuse clients without weight that would need infinite momentum, and what the gradient refuses."""
+        check_schedule(self.step_size)
+        self.gradient.check(federation)
+        if self.momentum_correlation < 1 and not federation.weights.all():
+            idle = federation.names[int(np.argmin(federation.weights))]
+            raise SettingsError(
+                f"Client {idle!r} has weight 0, so its private momentum (momentum_correlation < 1) would be infinite. "
+                "Drop the client, or use momentum_correlation=1."
+            )
+
+    def row_gradients(self, sizes: np.ndarray) -> float:
+        """Count evaluations: a trajectory spares the second gradient of its last step (`leapfrog.trajectory_end`)."""
+        steps = self.steps_per_round
+        if self.counts_leapfrogs:
+            estimates = steps + 1 if self.reuses_gradient else 2 * steps
+        else:
+            estimates = steps if self.reuses_gradient else 2 * steps - self.num_local_steps
+        return float(estimates * self.gradient.rows_used(sizes).sum())
+
+    def remedy(self, round_index: int) -> str:
+        """Halve the step size."""
+        t = round_index * self.num_local_steps // (self.num_leapfrog_steps if self.counts_leapfrogs else 1)
+        eta = float(as_schedule(self.step_size)(jnp.int32(t)))
+        return f"a smaller step_size (it was {eta:g}; try {eta / 2:g})"
 
 
+@register("sampler")
 def FALD(step_size: float | Schedule, **settings: Any) -> FAHMC:
     """FA-LD: FA-HMC with K = 1, that is unadjusted Langevin dynamics with learning rate η²/2 on every client."""
     if "num_leapfrog_steps" in settings:
@@ -93,141 +183,67 @@ def FALD(step_size: float | Schedule, **settings: Any) -> FAHMC:
     return FAHMC(step_size, num_leapfrog_steps=1, **settings)
 
 
-class FAHMCState(NamedTuple):
-    """What is broadcast, and what a client replies. The momentum travels only where T counts leapfrog steps."""
-
-    position: Vector
-    momentum: Any
+def mass_of(numbers: Numbers) -> Mass:
+    """Return the mass matrix among a sampler's numbers."""
+    return Mass(numbers.get("mass_factor"))
 
 
-def merge(state: FAHMCState, mean: FAHMCState) -> FAHMCState:
-    """Start the next round from the mean."""
-    return mean
+def local_round(
+    sampler: FAHMC,
+    gradient_fn: GradientFn,
+    chain_keys: ChainKeys,
+    round_index: Int[Array, ""],
+    state: Message,
+    numbers: Numbers,
+    client: Client,
+) -> Message:
+    """Do what a client does between two averagings, with whatever gradient it is given."""
+    schedule, mass = as_schedule(numbers.get("step_size", sampler.step_size)), mass_of(numbers)
+    trajectory_steps, position = numbers["num_leapfrog_steps"], state["position"]
+    first = round_index * numbers["num_local_steps"]
+    end = first + numbers["num_local_steps"]
 
+    def momentum_of(trajectory: Int[Array, ""]) -> Vector:
+        return draw_momentum(chain_keys, trajectory, position, client, sampler.momentum_correlation)
 
-class LocalRound(Protocol):
-    """What a client does between two averagings."""
+    def gradient_of(trajectory: Int[Array, ""]) -> leapfrog.TrajectoryGradient:
+        key_gradient = keys.gradient(chain_keys, trajectory, client.identity)
+        return lambda k, half, position: gradient_fn(keys.gradient_at(key_gradient, k, half), position, client)
 
-    def __call__(
-        self,
-        gradient_fn: GradientFn,
-        chain_keys: ChainKeys,
-        round_index: Int[Array, ""],
-        state: FAHMCState,
-        client: Client,
-        /,
-    ) -> FAHMCState:
-        """Return the client's position (and momentum) at the round's end."""
-        ...
+    def step_size_of(trajectory: Int[Array, ""]) -> Array:
+        return jnp.asarray(schedule(trajectory), position.dtype)
 
-
-def build_kernel(sampler: FAHMC, gradient_fn: GradientFn, mass: Mass, dimension: int) -> Kernel:
-    """Build FA-HMC for an engine."""
-    local_steps, reuses = sampler.num_local_steps, sampler.reuses_gradient
-    schedule = as_schedule(sampler.step_size)
-    local_round = build_local_round(sampler, mass)
-    in_leapfrog_units = sampler.sync_unit == "leapfrog"
-
-    def init(position: Vector) -> FAHMCState:
-        return FAHMCState(position, jnp.zeros_like(position) if in_leapfrog_units else None)
-
-    def client_round(chain_keys: ChainKeys, round_index: Int[Array, ""], state: FAHMCState, client: Client):
-        return local_round(gradient_fn, chain_keys, round_index, state, client), {}
-
-    def step_size(round_index: Int[Array, ""]):
-        first = round_index * sampler.num_local_steps
-        return schedule(first // sampler.num_leapfrog_steps if in_leapfrog_units else first)
-
-    if in_leapfrog_units:
-        leapfrog_steps, estimates = local_steps, local_steps + 1 if reuses else 2 * local_steps
-    else:
-        leapfrog_steps = local_steps * sampler.num_leapfrog_steps
-        # A trajectory spares the second gradient of its last step (`leapfrog.trajectory_end`).
-        estimates = leapfrog_steps if reuses else 2 * leapfrog_steps - local_steps
-    return Kernel(
-        init=init,
-        client_round=client_round,
-        merge=merge,
-        step_size=step_size,
-        leapfrog_steps=leapfrog_steps,
-        estimates=estimates,
-        full_gradients=0,
-        speed=mass.speed(dimension),
-    )
-
-
-def build_local_round(sampler: FAHMC, mass: Mass) -> LocalRound:
-    """Build what a client does between two averagings, for whatever gradient it is given."""
-    return _leapfrog_round(sampler, mass) if sampler.sync_unit == "leapfrog" else _trajectory_round(sampler, mass)
-
-
-def _trajectory_round(sampler: FAHMC, mass: Mass) -> LocalRound:
-    """T trajectories; their momenta end with them."""
-    schedule = as_schedule(sampler.step_size)
-
-    def local_round(gradient_fn, chain_keys, round_index, state, client):
-        def local_step(position: Vector, trajectory: Int[Array, ""]):
-            momentum = draw_momentum(chain_keys, trajectory, position, client, sampler.momentum_correlation)
-            end = leapfrog.trajectory_end(
-                _bind(gradient_fn, chain_keys, trajectory, client),
-                position,
-                momentum,
-                jnp.asarray(schedule(trajectory), position.dtype),
-                num_leapfrog_steps=sampler.num_leapfrog_steps,
-                mass=mass,
-                reuse_gradient=sampler.reuses_gradient,
-            )
-            return end, None
-
-        trajectories = round_index * sampler.num_local_steps + jnp.arange(sampler.num_local_steps)
-        position, _ = lax.scan(local_step, state.position, trajectories)
-        return FAHMCState(position, None)
-
-    return local_round
-
-
-def _leapfrog_round(sampler: FAHMC, mass: Mass) -> LocalRound:
-    """T leapfrog steps, wherever in a trajectory they fall: step s of the run is step s mod K of trajectory s div K."""
-    schedule = as_schedule(sampler.step_size)
-
-    def local_round(gradient_fn, chain_keys, round_index, state, client):
-        def local_step(phase: leapfrog.Phase, step: Int[Array, ""]):
-            trajectory, k = jnp.divmod(step, sampler.num_leapfrog_steps)
-            # The condition is the same for all clients and chains, so under vmap it stays a branch: no idle draws.
-            momentum = lax.cond(
-                k == 0,
-                lambda: draw_momentum(chain_keys, trajectory, phase.position, client, sampler.momentum_correlation),
-                lambda: phase.momentum,
-            )
-            phase = leapfrog.leapfrog_step(
-                _bind(gradient_fn, chain_keys, trajectory, client),
-                phase._replace(momentum=momentum),
-                k,
-                jnp.asarray(schedule(trajectory), phase.position.dtype),
-                mass=mass,
-                reuse_gradient=sampler.reuses_gradient,
-            )
-            return phase, None
-
-        first = round_index * sampler.num_local_steps
-        trajectory, k = jnp.divmod(first, sampler.num_leapfrog_steps)
-        phase = leapfrog.start(
-            _bind(gradient_fn, chain_keys, trajectory, client),
-            state.position,
-            state.momentum,
-            k,
-            sampler.reuses_gradient,
+    def next_trajectory(trajectory: Int[Array, ""], position: Vector) -> Vector:
+        return leapfrog.trajectory_end(
+            gradient_of(trajectory),
+            position,
+            momentum_of(trajectory),
+            step_size_of(trajectory),
+            num_leapfrog_steps=trajectory_steps,
+            mass=mass,
+            reuse_gradient=sampler.reuses_gradient,
         )
-        phase, _ = lax.scan(local_step, phase, first + jnp.arange(sampler.num_local_steps))
-        return FAHMCState(phase.position, phase.momentum)
 
-    return local_round
+    def next_leapfrog(step: Int[Array, ""], point: leapfrog.PhasePoint) -> leapfrog.PhasePoint:
+        """Take step s of the run: step s mod K of trajectory s div K."""
+        trajectory, k = jnp.divmod(step, trajectory_steps)
+        # The condition is the same for all clients and chains, so under vmap it stays a branch: no idle draws.
+        momentum = lax.cond(k == 0, lambda: momentum_of(trajectory), lambda: point.momentum)
+        return leapfrog.leapfrog_step(
+            gradient_of(trajectory),
+            point._replace(momentum=momentum),
+            k,
+            step_size_of(trajectory),
+            mass=mass,
+            reuse_gradient=sampler.reuses_gradient,
+        )
 
-
-def _bind(gradient_fn: GradientFn, chain_keys: ChainKeys, trajectory: Int[Array, ""], client: Client):
-    """Give a client's gradient the keys of one trajectory."""
-    key_gradient = keys.gradient(chain_keys, trajectory, client.identity)
-    return lambda k, half, position: gradient_fn(keys.gradient_at(key_gradient, k, half), position, client)
+    if not sampler.counts_leapfrogs:  # momenta end with their trajectories
+        return {"position": lax.fori_loop(first, end, next_trajectory, position)}
+    trajectory, k = jnp.divmod(first, trajectory_steps)
+    point = leapfrog.start(gradient_of(trajectory), position, state["momentum"], k, sampler.reuses_gradient)
+    point = lax.fori_loop(first, end, next_leapfrog, point)
+    return {"position": point.position, "momentum": point.momentum}
 
 
 def checked_count(name: str, symbol: str, value: Any) -> int:

@@ -4,36 +4,41 @@
 
 Without correction this is FA-HMC with one client and T = 1, and is run as such. With it, θ′ is accepted with
 probability min(1, exp(H(θ, p) − H(θ′, p′))), H = f + ½‖p‖², otherwise the chain stays: exp(−f) is left invariant
-exactly.
+exactly. The potential and gradient where the chain is are kept from round to round, so a round costs K gradients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from fahmc import keys
-from fahmc.density.gradient import FullGradient, Gradient, check_gradient, is_exact
-from fahmc.density.potential import Potentials
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient, Gradient
+from fahmc.density.target import Target
 from fahmc.dynamics import leapfrog
-from fahmc.dynamics.fa_hmc import FAHMC, checked_count
-from fahmc.dynamics.mass import Mass
+from fahmc.dynamics.evaluation import evaluated_once
+from fahmc.dynamics.fa_hmc import FAHMC, mass_of
 from fahmc.dynamics.momentum import draw_momentum
-from fahmc.dynamics.schedules import as_schedule, checked_step_size
+from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler, position_fields
+from fahmc.dynamics.schedules import as_schedule
 from fahmc.errors import SettingsError
-from fahmc.types import ChainKeys, Client, Kernel, Schedule, Vector
+from fahmc.registry import register
+from fahmc.types import Message, Numbers, Position, Schedule, Vector
 
 # Stan's and NumPyro's threshold: an energy error beyond it means that the integrator has left the level set.
 _DIVERGENCE = 1000.0
 
 
+@register("sampler")
 @dataclass(frozen=True)
-class HMC:
+class HMC(Sampler):
     """Settings of HMC on all rows at once; a federation given to it is pooled.
 
     Parameters
@@ -44,6 +49,9 @@ class HMC:
         Accept or reject each trajectory; needs the full gradient.
     """
 
+    pools_rows: ClassVar[bool] = True
+    NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "inverse_mass_matrix")
+
     step_size: float | Schedule
     num_leapfrog_steps: int = 10
     metropolis: bool = False
@@ -52,11 +60,10 @@ class HMC:
     reuse_gradient: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "step_size", checked_step_size(self.step_size))
-        steps = checked_count("num_leapfrog_steps", "K", self.num_leapfrog_steps)
-        object.__setattr__(self, "num_leapfrog_steps", steps)
-        check_gradient(self.gradient)
-        if self.metropolis and not is_exact(self.gradient):
+        plain = self.as_fahmc()  # which looks at the other settings
+        object.__setattr__(self, "step_size", plain.step_size)
+        object.__setattr__(self, "num_leapfrog_steps", plain.num_leapfrog_steps)
+        if self.metropolis and not self.gradient.is_exact:
             raise SettingsError(
                 f"metropolis=True with gradient={self.gradient!r}: the acceptance probability needs the exact energy. "
                 "Use FullGradient(), or metropolis=False."
@@ -72,58 +79,79 @@ class HMC:
             reuse_gradient=self.reuse_gradient,
         )
 
+    def setup(self) -> tuple[Phase, ...]:
+        """Evaluate potential and gradient at the start, where acceptance needs them."""
+        return evaluated_once("first energy") if self.metropolis else ()
 
-class MetropolisState(NamedTuple):
-    """The chain, with what would otherwise be computed again at every start."""
+    def exchange(self, dimension: int) -> Exchange:
+        """Keep the chain on the one machine, with what would otherwise be computed again at every start."""
+        plain = self.as_fahmc().exchange(dimension)
+        if not self.metropolis:
+            return plain
+        state = position_fields(dimension, potential=Field(()), gradient=Field((dimension,)))
 
-    position: Vector
-    potential: Float[Array, ""]
-    gradient: Vector
+        def merge(keys, round_index, before: Message, combined: Message) -> Message:
+            return {name: combined[name] for name in state}
 
+        def watch(numbers: Numbers, round_index: Int[Array, ""], before: Message, combined: Message, after: Message):
+            rates = {name: combined[name] for name in ("acceptance_rate", "diverging")}
+            return plain.watch(numbers, round_index, before, combined, after) | rates
 
-def build_metropolis_kernel(sampler: HMC, mass: Mass, potentials: Potentials, client: Client) -> Kernel:
-    """Build MHMC for an engine; ``client`` holds all rows."""
-    schedule = as_schedule(sampler.step_size)
-
-    def init(position: Vector) -> MetropolisState:
-        return MetropolisState(position, *potentials.value_and_gradient(position, client))
-
-    def client_round(chain_keys: ChainKeys, round_index: Int[Array, ""], state: MetropolisState, client: Client):
-        position, potential, gradient = state
-        momentum = draw_momentum(chain_keys, round_index, position, client, correlation=1.0)
-        step_size = jnp.asarray(schedule(round_index), position.dtype)
-
-        def gradient_fn(k: Int[Array, ""] | int, half: int, position: Vector) -> Vector:
-            return potentials.gradient(position, client)
-
-        def step(phase: leapfrog.Phase, k: Int[Array, ""]):
-            return leapfrog.leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=True), None
-
-        last = sampler.num_leapfrog_steps - 1
-        phase, _ = lax.scan(step, leapfrog.Phase(position, momentum, gradient), jnp.arange(last))
-        # The last step is written out: its gradient comes with the potential that the energy needs.
-        end = leapfrog.drift(phase.position, phase.momentum, phase.gradient, step_size, mass)
-        end_potential, end_gradient = potentials.value_and_gradient(end, client)
-        end_momentum = phase.momentum - step_size / 2 * mass.force(phase.gradient + end_gradient)
-
-        energy_error = end_potential + end_momentum @ end_momentum / 2 - potential - momentum @ momentum / 2
-        # A trajectory that left the finite numbers has infinite energy: it is rejected, and the chain lives on.
-        energy_error = jnp.where(jnp.isfinite(energy_error), energy_error, jnp.inf)
-        acceptance_rate = jnp.minimum(1.0, jnp.exp(-energy_error))
-        is_accepted = (
-            jax.random.uniform(keys.acceptance(chain_keys, round_index), dtype=position.dtype) < acceptance_rate
+        return Exchange(
+            state=state,
+            reply={**state, "acceptance_rate": Field(()), "diverging": Field(())},
+            begin=lambda carried: {name: carried[name] for name in state},
+            merge=merge,
+            watch=watch,
         )
-        proposal = MetropolisState(end, end_potential, end_gradient)
-        state = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
-        return state, {"acceptance_rate": acceptance_rate, "diverging": energy_error > _DIVERGENCE}
 
-    return Kernel(
-        init=init,
-        client_round=client_round,
-        merge=lambda state, mean: mean,
-        step_size=schedule,
-        leapfrog_steps=sampler.num_leapfrog_steps,
-        estimates=0,
-        full_gradients=sampler.num_leapfrog_steps,
-        speed=mass.speed(potentials.dimension),
-    )
+    def build(self, target: Target) -> ClientRound:
+        """Run one trajectory, and with correction decide on it."""
+        if not self.metropolis:
+            return self.as_fahmc().build(target)
+
+        def client_round(chain_keys, round_index, state, numbers, client) -> Message:
+            position, potential, gradient = state["position"], state["potential"], state["gradient"]
+            mass, num_steps = mass_of(numbers), numbers["num_leapfrog_steps"]
+            momentum = draw_momentum(chain_keys, round_index, position, client, correlation=1.0)
+            step_size = jnp.asarray(as_schedule(numbers.get("step_size", self.step_size))(round_index), position.dtype)
+
+            def gradient_fn(k: Int[Array, ""] | int, half: int, position: Vector) -> Vector:
+                return target.gradient(position, client)
+
+            def step(k: Int[Array, ""], point: leapfrog.PhasePoint) -> leapfrog.PhasePoint:
+                return leapfrog.leapfrog_step(gradient_fn, point, k, step_size, mass=mass, reuse_gradient=True)
+
+            point = lax.fori_loop(0, num_steps - 1, step, leapfrog.PhasePoint(position, momentum, gradient))
+            # The last step is written out: its gradient comes with the potential that the energy needs.
+            end = leapfrog.move(point.position, point.momentum, point.gradient, step_size, mass)
+            end_potential, end_gradient = target.value_and_gradient(end, client)
+            end_momentum = point.momentum - step_size / 2 * mass.force(point.gradient + end_gradient)
+
+            energy_error = end_potential + end_momentum @ end_momentum / 2 - potential - momentum @ momentum / 2
+            # A trajectory that left the finite numbers has infinite energy: it is rejected, and the chain lives on.
+            energy_error = jnp.where(jnp.isfinite(energy_error), energy_error, jnp.inf)
+            acceptance_rate = jnp.minimum(1.0, jnp.exp(-energy_error))
+            uniform = jax.random.uniform(keys.acceptance(chain_keys, round_index), dtype=position.dtype)
+            proposal = {"position": end, "potential": end_potential, "gradient": end_gradient}
+            kept = jax.tree.map(lambda new, old: jnp.where(uniform < acceptance_rate, new, old), proposal, state)
+            is_diverging = (energy_error > _DIVERGENCE).astype(position.dtype)
+            return kept | {"acceptance_rate": acceptance_rate, "diverging": is_diverging}
+
+        return client_round
+
+    def numbers(self, template: Position, dtype: np.dtype) -> Numbers:
+        """Return η, K and a factor of Σ⁻¹."""
+        return self.as_fahmc().numbers(template, dtype)
+
+    def check(self, federation: Federation) -> None:
+        """Refuse what FA-HMC refuses."""
+        self.as_fahmc().check(federation)
+
+    def row_gradients(self, sizes: np.ndarray) -> float:
+        """Count K gradients, or what FA-HMC does."""
+        return self.as_fahmc().row_gradients(sizes)
+
+    def remedy(self, round_index: int) -> str:
+        """Halve the step size."""
+        return self.as_fahmc().remedy(round_index)

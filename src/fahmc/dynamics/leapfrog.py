@@ -31,43 +31,43 @@ class TrajectoryGradient(Protocol):
         ...
 
 
-class Phase(NamedTuple):
-    """A point of a trajectory. ``gradient`` is g(θ_k, ξ_{k−1/2}), kept for the next step where it may be reused."""
+class PhasePoint(NamedTuple):
+    """A point of phase space. ``gradient`` is g(θ_k, ξ_{k−1/2}), kept for the next step where it may be reused."""
 
     position: Vector
     momentum: Vector
     gradient: Vector
 
 
-def drift(position: Vector, momentum: Vector, gradient: Vector, step_size: Float[Array, ""], mass: Mass) -> Vector:
+def move(position: Vector, momentum: Vector, gradient: Vector, step_size: Float[Array, ""], mass: Mass) -> Vector:
     """θ + η F (p − η/2 F′ g)."""
     return position + step_size * mass.velocity(momentum - step_size / 2 * mass.force(gradient))
 
 
 def start(
     gradient_fn: TrajectoryGradient, position: Vector, momentum: Vector, k: Int[Array, ""] | int, reuse_gradient: bool
-) -> Phase:
+) -> PhasePoint:
     """Begin at step k: only a reused gradient has to be there before the first step."""
     gradient = gradient_fn(k, WHOLE, position) if reuse_gradient else jnp.zeros_like(position)
-    return Phase(position, momentum, gradient)
+    return PhasePoint(position, momentum, gradient)
 
 
 def leapfrog_step(
     gradient_fn: TrajectoryGradient,
-    phase: Phase,
-    leapfrog_step: Int[Array, ""],
+    point: PhasePoint,
+    k: Int[Array, ""],
     step_size: Float[Array, ""],
     *,
     mass: Mass,
     reuse_gradient: bool,
-) -> Phase:
+) -> PhasePoint:
     """Take step k: one evaluation if the gradient is reused, otherwise two."""
-    position, momentum, kept = phase
-    gradient = kept if reuse_gradient else gradient_fn(leapfrog_step, WHOLE, position)
-    position = drift(position, momentum, gradient, step_size, mass)
-    end_gradient = gradient_fn(leapfrog_step, HALF, position)
+    position, momentum, kept = point
+    gradient = kept if reuse_gradient else gradient_fn(k, WHOLE, position)
+    position = move(position, momentum, gradient, step_size, mass)
+    end_gradient = gradient_fn(k, HALF, position)
     momentum = momentum - step_size / 2 * mass.force(gradient + end_gradient)
-    return Phase(position, momentum, end_gradient)
+    return PhasePoint(position, momentum, end_gradient)
 
 
 def trajectory_end(
@@ -76,31 +76,34 @@ def trajectory_end(
     momentum: Vector,
     step_size: Float[Array, ""],
     *,
-    num_leapfrog_steps: int,
+    num_leapfrog_steps: Int[Array, ""],
     mass: Mass,
     reuse_gradient: bool,
 ) -> Vector:
-    """Return θ_K. p_K is not asked for, so step K − 1 is a drift alone and spares its second gradient.
+    """Return θ_K. p_K is not asked for, so step K − 1 is a move alone and spares its second gradient.
 
     Costs K evaluations with a reused gradient, otherwise 2 K − 1 (one at K = 1: Langevin).
     """
     last = num_leapfrog_steps - 1
     if reuse_gradient:
-        # Between two drifts the end of a step and the start of the next are one kick, of p_{k+1/2}.
+        # Between two moves the end of a step and the start of the next are one kick, of p_{k+1/2}: a pass over the
+        # arrays less (a tenth of the time of a round of 20 clients, 4 chains and 1000 coefficients).
         def kick(momentum: Vector, gradient: Vector, share: float) -> Vector:
             return momentum - share * step_size * mass.force(gradient)
 
-        def whole_step(point: tuple[Vector, Vector], k: Int[Array, ""]):
+        def whole_step(k: Int[Array, ""], point: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
             position, momentum = point
             position = position + step_size * mass.velocity(momentum)
-            return (position, kick(momentum, gradient_fn(k, HALF, position), 1.0)), None
+            return position, kick(momentum, gradient_fn(k, HALF, position), 1.0)
 
         momentum = kick(momentum, gradient_fn(0, WHOLE, position), 0.5)
-        (position, momentum), _ = lax.scan(whole_step, (position, momentum), jnp.arange(last))
+        position, momentum = lax.fori_loop(0, last, whole_step, (position, momentum))
         return position + step_size * mass.velocity(momentum)
 
-    def step(phase: Phase, k: Int[Array, ""]):
-        return leapfrog_step(gradient_fn, phase, k, step_size, mass=mass, reuse_gradient=False), None
+    def step(k: Int[Array, ""], point: PhasePoint) -> PhasePoint:
+        return leapfrog_step(gradient_fn, point, k, step_size, mass=mass, reuse_gradient=False)
 
-    phase, _ = lax.scan(step, start(gradient_fn, position, momentum, 0, reuse_gradient=False), jnp.arange(last))
-    return drift(phase.position, phase.momentum, gradient_fn(last, WHOLE, phase.position), step_size, mass)
+    position, momentum, _ = lax.fori_loop(
+        0, last, step, start(gradient_fn, position, momentum, 0, reuse_gradient=False)
+    )
+    return move(position, momentum, gradient_fn(last, WHOLE, position), step_size, mass)

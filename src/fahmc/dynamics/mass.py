@@ -26,9 +26,9 @@ class Mass(NamedTuple):
 
     factor: Any = None
 
-    def speed(self, dimension: int) -> float:
-        """Return (E|F p|²)^½ = (tr Σ⁻¹)^½."""
-        return float(dimension**0.5 if self.factor is None else jnp.linalg.norm(self.factor))
+    def speed(self, dimension: int) -> Any:
+        """Return (E|F p|²)^½ = (tr Σ⁻¹)^½, how far a momentum carries a position in unit time."""
+        return dimension**0.5 if self.factor is None else jnp.linalg.norm(self.factor)
 
     def velocity(self, momentum: Vector) -> Vector:
         """Return F p."""
@@ -43,14 +43,14 @@ class Mass(NamedTuple):
         return self.factor * gradient if self.factor.ndim == 1 else self.factor.T @ gradient
 
 
-def build_mass(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -> Mass:
-    """Factor Σ⁻¹, given as nothing, a vector, a matrix, or a pytree like the position (its diagonal).
+def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -> np.ndarray | None:
+    """Return a factor of Σ⁻¹, given as nothing, a vector, a matrix, or a pytree like the position (its diagonal).
 
     Σ⁻¹ plays the role of the posterior covariance; vectors and matrices follow the order of the flattened position,
     whose structure and shapes ``template`` has.
     """
     if inverse_mass_matrix is None:
-        return Mass()
+        return None
     dimension = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
     values = _as_array(inverse_mass_matrix, template)
     if values is None or values.shape not in [(dimension,), (dimension, dimension)]:
@@ -62,11 +62,11 @@ def build_mass(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) ->
     if values.ndim == 1:
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise SettingsError("inverse_mass_matrix has entries that are not positive; a variance is needed for each.")
-        return Mass(jnp.asarray(np.sqrt(values), dtype))
+        return np.sqrt(values).astype(dtype)
     if not np.allclose(values, values.T):
         raise SettingsError("inverse_mass_matrix is not symmetric; give a covariance matrix.")
     try:
-        return Mass(jnp.asarray(np.linalg.cholesky(values), dtype))
+        return np.linalg.cholesky(values).astype(dtype)
     except np.linalg.LinAlgError:
         raise SettingsError("inverse_mass_matrix is not positive definite; give a covariance matrix.") from None
 

@@ -11,10 +11,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from fahmc import registry
 from fahmc.errors import SettingsError
 from fahmc.types import Schedule
 
+registry.takes("schedule", Schedule)
 
+
+@registry.register("schedule", "stages")
 @dataclass(frozen=True)
 class Stages:
     """Proposition 4.5: a first stage of ``first_stage`` trajectories at ``step_size``, each next twice as long at η/√2.
@@ -49,15 +53,15 @@ class Stages:
         return self.first_stage * (2**num_stages - 1)
 
 
-def as_schedule(step_size: float | Schedule) -> Schedule:
+def as_schedule(step_size: Any) -> Schedule:
     """Make a constant schedule of a number; leave a function as it is."""
-    if callable(step_size):
-        return step_size
-    return lambda trajectory: step_size
+    return step_size if callable(step_size) else lambda trajectory: step_size
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_schedule(schedule: float | Schedule) -> None:
     """Try a schedule the way a run will call it, so that a mistake in it is a sentence before anything is compiled."""
+    if not callable(schedule):
+        return
     try:
         shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
         first = float(schedule(jnp.int32(0)))

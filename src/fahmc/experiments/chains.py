@@ -10,7 +10,7 @@ from typing import Any
 
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.errors import DivergenceError

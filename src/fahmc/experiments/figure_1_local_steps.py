@@ -18,10 +18,10 @@ import pandas as pd
 from fahmc.density.gradient import GaussianNoise
 from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.figure_1_step_size import NOISE
+from fahmc.experiments.online_error import OnlineMarginalError
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
 from fahmc.experiments.simulated import LogisticStudy, mhmc_reference
 from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, label_decades, panels
-from fahmc.report.online_error import OnlineMarginalError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

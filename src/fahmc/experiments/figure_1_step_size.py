@@ -20,10 +20,10 @@ import pandas as pd
 
 from fahmc.density.gradient import FullGradient, GaussianNoise
 from fahmc.experiments.chains import run_chains, section_5
+from fahmc.experiments.online_error import OnlineMarginalError
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge, out_of_reach
 from fahmc.experiments.simulated import LogisticStudy, Reference, mhmc_reference
 from fahmc.report.canvas import COLOURS, MARKERS, dress, label_decades, panels
-from fahmc.report.online_error import OnlineMarginalError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from fahmc.data.federation import Federation
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.experiments.chains import run_chains, section_5
 from fahmc.experiments.outcome import Claim, Outcome, Run, Scale, Table, judge
 from fahmc.report.canvas import COLOURS, dress, panels
@@ -149,7 +149,7 @@ def gaussian_study(dim: int) -> tuple[Model, Federation]:
 
     def loglikelihood_fn(position: Any, batch: Any) -> Any:
         # With one row a client, f_c is twice its row's loss; the half undoes it.
-        return -jnp.sum(batch["precision"] * (position - batch["mean"]) ** 2, axis=-1) / 2 / len(MEANS)
+        return -jnp.sum(batch["precision"] * (position[None] - batch["mean"]) ** 2, axis=-1) / 2 / len(MEANS)
 
     return Model(loglikelihood_fn, init=np.zeros(dim)), Federation.from_clients(clients)
 

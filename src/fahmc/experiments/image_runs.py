@@ -19,11 +19,11 @@ import numpy as np
 from fahmc import models
 from fahmc.data import partition
 from fahmc.data.federation import Federation
-from fahmc.data.images import ImageSet, is_available, load_images, stand_in
 from fahmc.density.gradient import FullGradient, Gradient, Minibatch
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.draws import Draws
 from fahmc.experiments.chains import run_chains, section_5
+from fahmc.experiments.image_sets import ImageSet, is_available, load_images, stand_in
 from fahmc.experiments.outcome import Run, Scale
 from fahmc.report import predictive
 

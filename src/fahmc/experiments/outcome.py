@@ -81,4 +81,4 @@ class Figure:
     """The data it takes, in words."""
     make: Callable[[Run], Outcome]
     images: tuple[str, ...] = ()
-    """The image sets among it, by the names of `fahmc.data.images`."""
+    """The image sets among it, by the names of `fahmc.experiments.image_sets`."""

@@ -21,11 +21,11 @@ from jaxtyping import Float
 from fahmc import models
 from fahmc.data import partition
 from fahmc.data.federation import Federation
-from fahmc.data.simulated import logistic_rows
-from fahmc.density.potential import Model
+from fahmc.density.model import Model
 from fahmc.dynamics.hmc import HMC
 from fahmc.errors import FahmcError
 from fahmc.experiments.chains import run_chains
+from fahmc.experiments.logistic_rows import logistic_rows
 from fahmc.experiments.work import Work
 from fahmc.report.convergence import max_r_hat
 from fahmc.report.distances import marginal_error_floor

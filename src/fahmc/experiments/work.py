@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from fahmc.experiments.machine import machine_facts
 from fahmc.runs.checkpoint import lock_folder
-from fahmc.runs.machine import machine_facts
 
 Values = dict[str, Any]
 

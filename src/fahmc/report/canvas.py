@@ -6,7 +6,6 @@ Figures are made without pyplot, so no backend is chosen and no global setting o
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,13 +25,7 @@ _TITLE_HEIGHT, _LEGEND_HEIGHT = 0.4, 0.3
 
 
 def panels(
-    num_panels: int,
-    title: str,
-    *,
-    num_columns: int,
-    panel: tuple[float, float],
-    has_legend: bool,
-    height_ratios: Sequence[float] | None = None,
+    num_panels: int, title: str, *, num_columns: int, panel: tuple[float, float], has_legend: bool
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``num_panels`` axes of ``panel`` inches each, filled row by row.
 
@@ -46,8 +39,7 @@ def panels(
     height = panel[1] * num_rows + head
     figure = Figure(figsize=(max(4.5, panel[0] * num_columns), height), dpi=110)
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - head / height))
-    grid = figure.subplots(num_rows, num_columns, squeeze=False, height_ratios=height_ratios)
-    axes = list(grid.flat)
+    axes = list(figure.subplots(num_rows, num_columns, squeeze=False).flat)
     for spare in axes[num_panels:]:
         spare.remove()
     figure.suptitle(title, y=1 - 0.1 / height, va="top", fontsize=12, fontweight="bold")

@@ -36,13 +36,8 @@ _MIN_DRAWS = 4
 def r_hat(draws: Draws | Any, *, method: str = "rank") -> dict[str, np.ndarray]:
     """Return R-hat per parameter; NaN for a constant parameter, a single chain, or fewer than 4 draws.
 
-    Parameters
-    ----------
-    draws : Draws or pytree of arrays [chain, draw, ...]
-        What to judge.
-    method : str
-        ArviZ's: ``"rank"`` (the larger of the rank-normalised split and folded-split R-hat; Vehtari et al. 2021),
-        ``"split"`` (Gelman et al.), ``"folded"``, ``"z_scale"`` or ``"identity"``.
+    ``method`` is ArviZ's: ``"rank"`` (the larger of the rank-normalised split and folded-split R-hat; Vehtari et al.
+    2021), ``"split"`` (Gelman et al.), ``"folded"``, ``"z_scale"`` or ``"identity"``.
     """
     return _diagnose("rhat", draws, min_chains=2, method=method)
 
@@ -50,12 +45,8 @@ def r_hat(draws: Draws | Any, *, method: str = "rank") -> dict[str, np.ndarray]:
 def ess(draws: Draws | Any, *, method: str = "bulk") -> dict[str, np.ndarray]:
     """Return the effective sample size per parameter, all chains together.
 
-    Parameters
-    ----------
-    draws : Draws or pytree of arrays [chain, draw, ...]
-        What to judge.
-    method : str
-        ArviZ's: ``"bulk"`` for averages, ``"tail"`` for the ends of intervals, ``"mean"``, ``"sd"``, ``"median"``.
+    ``method`` is ArviZ's: ``"bulk"`` for averages, ``"tail"`` for the ends of intervals, ``"mean"``, ``"sd"``,
+    ``"median"``.
     """
     return _diagnose("ess", draws, min_chains=1, method=method)
 
@@ -79,11 +70,7 @@ def difference_in_mcse(a: Draws | Any, b: Draws | Any) -> dict[str, np.ndarray]:
 
     Two runs of the same law give about standard normal values; over m parameters a maximum above
     Φ⁻¹(1 − α / 2m) has probability at most α. Where both runs are constant, z is 0 if they agree and else infinite.
-
-    Parameters
-    ----------
-    a, b : Draws or pytree of arrays [chain, draw, ...]
-        Two independent runs with the same parameters; numbers of chains and draws may differ.
+    The runs are independent and have the same parameters; numbers of chains and draws may differ.
     """
     first, second = named_arrays(a), named_arrays(b)
     if {k: v.shape[2:] for k, v in first.items()} != {k: v.shape[2:] for k, v in second.items()}:
@@ -118,20 +105,13 @@ class RHatBelow:
     This is the stopping rule that follows Theorem 4.1 of the FA-HMC paper (there with Gelman et al.'s R-hat:
     ``method="split"``); the default threshold is Vehtari et al.'s (2021). A parameter without R-hat (constant
     so far, or not finite) counts as not converged.
-
-    Parameters
-    ----------
-    threshold : float
-        Above 1.
-    every : int
-        Draws per chain between two checks, at least 4. Looking often makes an early stop by luck more likely.
-    method : str
-        As in `r_hat`.
     """
 
     threshold: float = 1.01
     every: int = 100
+    """Draws per chain between two checks, at least 4. Looking often makes an early stop by luck more likely."""
     method: str = "rank"
+    """As in `r_hat`."""
 
     def __post_init__(self):
         # "not >" instead of "<=": NaN is refused too.
@@ -147,8 +127,7 @@ class RHatBelow:
     def __call__(self, positions: Any) -> bool:
         """Say whether sampling may stop, given all positions kept so far [chain, draw, ...]."""
         arrays = named_arrays(positions)
-        num_chains = next(iter(arrays.values())).shape[0]
-        if num_chains < 2:
+        if len(next(iter(arrays.values()))) < 2:
             raise SettingsError(
                 "RHatBelow compares chains, and there is only 1; set num_chains to 2 or more (4 is usual)."
             )
@@ -157,12 +136,10 @@ class RHatBelow:
 
 def named_arrays(draws: Draws | Any) -> dict[str, np.ndarray]:
     """Return the variables by name as float64 arrays [chain, draw, ...], checked."""
-    if hasattr(draws, "named"):
-        flat = draws.named()
-    else:
-        flat = dict(zip(leaf_names(draws), jax.tree.leaves(draws), strict=True))
-    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in flat.items()}
-    if sum(array.size for array in arrays.values()) == 0:
+    positions = draws.positions if hasattr(draws, "positions") else draws
+    leaves = zip(leaf_names(positions), jax.tree.leaves(positions), strict=True)
+    arrays = {name: np.asarray(leaf, dtype=np.float64) for name, leaf in leaves}
+    if not any(array.size for array in arrays.values()):
         raise DataError("There are no draws; give at least one parameter with one chain and one draw.")
     if any(array.ndim < 2 for array in arrays.values()) or len({array.shape[:2] for array in arrays.values()}) != 1:
         raise DataError(
@@ -185,12 +162,8 @@ def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str
     from fahmc._arviz import arviz
 
     # Built here because ArviZ's own conversion warns when chains outnumber draws, which an early check may well have.
-    dataset = xarray.Dataset(
-        {
-            name: (("chain", "draw", *(f"{name}_{axis}" for axis in range(array.ndim - 2))), array)
-            for name, array in arrays.items()
-        }
-    )
+    dims = {name: ["chain", "draw", *(f"{name}_{k}" for k in range(array.ndim - 2))] for name, array in arrays.items()}
+    dataset = xarray.Dataset({name: (dims[name], array) for name, array in arrays.items()})
     # A constant parameter divides 0 by 0; its NaN is the answer.
     with np.errstate(divide="ignore", invalid="ignore"):
         answer = getattr(arviz, function)(dataset, method=method)

@@ -1,24 +1,15 @@
 """How far one set of draws lies from another: Wasserstein distances, exact.
 
-On the line, the optimal coupling of two laws matches their quantiles, whatever the (convex) cost:
-
-    W_p(F, G)^p = ∫_0^1 |F⁻¹(u) − G⁻¹(u)|^p du.
-
-For n and m equally weighted points both quantile functions are constant between the multiples of 1/n and of 1/m, so
-the integral is a finite sum. In several dimensions two Gaussians have a closed form (the Bures metric), and two sets of
-n points an optimal assignment.
+On the line, the optimal coupling of two laws matches their quantiles, W₁(F, G) = ∫_0^1 |F⁻¹(u) − G⁻¹(u)| du, which is
+a finite sum for equally weighted points. In several dimensions two Gaussians have a closed form, the Bures metric.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from fahmc.errors import DataError
-
-# Columns are taken in blocks of about this many numbers (128 MB), so that long runs in d = 1000 fit in memory.
-_BLOCK_SIZE = 2**24
 
 
 def marginal_error(samples: ArrayLike, reference: ArrayLike) -> float:
@@ -33,23 +24,19 @@ def marginal_error(samples: ArrayLike, reference: ArrayLike) -> float:
     samples, reference : array [row, dim]
         Draws, chains joined. The numbers of rows may differ. A vector [row] is one coordinate.
 
-    Returns
-    -------
-    float
-        The marginal error, in the units of the parameters.
-
     Examples
     --------
     >>> marginal_error([[0.0, 0.0], [1.0, 2.0]], [[3.0, 0.0], [2.0, 2.0]])
     1.0
     """
-    a, b = _two_samples(samples, reference)
-    block = max(1, _BLOCK_SIZE // (len(a) + len(b)))
-    total = 0.0
-    for start in range(0, a.shape[1], block):
-        columns = slice(start, start + block)
-        total += float(_quantile_cost(a[:, columns], b[:, columns], power=1).sum())
-    return total / a.shape[1]
+    first, second = _two_samples(samples, reference)
+    n, m = len(first), len(second)
+    # The quantile functions' steps at i/n and j/m as whole numbers, in units of 1/(n m), so that equal ones meet
+    # exactly. All columns share them, so each is sorted once, in half the time of SciPy's distance.
+    ends = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)
+    widths, i, j = np.diff(ends, prepend=0) / (n * m), (ends - 1) // m, (ends - 1) // n
+    columns = zip(first.T, second.T, strict=True)
+    return float(np.mean([widths @ np.abs(np.sort(a)[i] - np.sort(b)[j]) for a, b in columns]))
 
 
 def marginal_error_floor(
@@ -115,49 +102,6 @@ def wasserstein2_gaussians(mean_a: ArrayLike, cov_a: ArrayLike, mean_b: ArrayLik
     return float(np.sqrt(np.sum((a - b) ** 2) + np.sum(residual**2)))
 
 
-def wasserstein2_samples(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the W₂ distance of two samples, by the optimal pairing of their rows.
-
-    W₂² = min_σ (1/n) Σ_i ‖a_i − b_σ(i)‖²
-
-    In one dimension the pairing is by sorting, and the sizes may differ. Above that it is an assignment problem: n²
-    memory and up to n³ time, and equal sizes are needed.
-
-    Parameters
-    ----------
-    a, b : array [row, dim]
-        Draws, chains joined. A vector [row] is one coordinate.
-    """
-    from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
-
-    a, b = _two_samples(a, b)
-    if a.shape[1] == 1:
-        return float(np.sqrt(_quantile_cost(a, b, power=2)[0]))
-    if len(a) != len(b):
-        raise DataError(
-            f"The samples have {len(a)} and {len(b)} rows; in more than one dimension the optimal pairing needs as "
-            "many of each. Thin the longer one."
-        )
-    costs = cdist(a, b, "sqeuclidean")
-    return float(np.sqrt(costs[linear_sum_assignment(costs)].mean()))
-
-
-def _quantile_cost(
-    a: Float[np.ndarray, "n dim"], b: Float[np.ndarray, "m dim"], *, power: int
-) -> Float[np.ndarray, " dim"]:
-    """Return ∫ |F⁻¹ − G⁻¹|^power du for each column."""
-    a, b = np.sort(a, axis=0), np.sort(b, axis=0)
-    n, m = len(a), len(b)
-    if n == m:
-        return np.mean(np.abs(a - b) ** power, axis=0)
-    # The breakpoints i/n and j/m as whole numbers, in units of 1/(n m): equal ones meet exactly. They are the same for
-    # every column, so one merge serves all.
-    ends = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)
-    widths = np.diff(ends, prepend=0) / (n * m)
-    return widths @ np.abs(a[(ends - 1) // m] - b[(ends - 1) // n]) ** power
-
-
 def _covariance_root(cov: ArrayLike, dim: int, name: str) -> np.ndarray:
     """Return the symmetric root of a covariance: a vector for a diagonal one, else a matrix."""
     cov = _finite(cov, name)
@@ -167,9 +111,8 @@ def _covariance_root(cov: ArrayLike, dim: int, name: str) -> np.ndarray:
         raise DataError(
             f"{name} has shape {cov.shape}; for means of length {dim} it must be (), ({dim},) or ({dim}, {dim})."
         )
-    if cov.ndim == 1:
-        variances, vectors = cov, None
-    else:
+    variances, vectors = cov, None
+    if cov.ndim == 2:
         if not np.allclose(cov, cov.T, rtol=0, atol=1e-8 * np.abs(cov).max()):
             raise DataError(f"{name} is not symmetric; a covariance must be.")
         variances, vectors = np.linalg.eigh((cov + cov.T) / 2)
@@ -180,17 +123,18 @@ def _covariance_root(cov: ArrayLike, dim: int, name: str) -> np.ndarray:
     return roots if vectors is None else (vectors * roots) @ vectors.T
 
 
-def _two_samples(a: ArrayLike, b: ArrayLike) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "m dim"]]:
+def _two_samples(a: ArrayLike, b: ArrayLike) -> list[np.ndarray]:
     """Return both samples as [row, dim], checked."""
-    first, second = (_finite(x, name) for x, name in ((a, "the first sample"), (b, "the second sample")))
-    if first.ndim == second.ndim == 1:
-        first, second = first[:, None], second[:, None]
-    for x, name in ((first, "first"), (second, "second")):
+    samples = [_finite(x, f"the {name} sample") for x, name in ((a, "first"), (b, "second"))]
+    if all(x.ndim == 1 for x in samples):
+        samples = [x[:, None] for x in samples]
+    for x, name in zip(samples, ("first", "second"), strict=True):
         if x.ndim != 2 or x.size == 0:
             raise DataError(f"The {name} sample has shape {x.shape}; it must be [row, dim] with at least one of each.")
-    if first.shape[1] != second.shape[1]:
-        raise DataError(f"The samples have {first.shape[1]} and {second.shape[1]} coordinates; they must have as many.")
-    return first, second
+    first, second = (x.shape[1] for x in samples)
+    if first != second:
+        raise DataError(f"The samples have {first} and {second} coordinates; they must have as many.")
+    return samples
 
 
 def _finite(x: ArrayLike, name: str) -> np.ndarray:

@@ -105,9 +105,7 @@ def as_markdown(content: Content) -> str:
     """Return the report in Markdown, without figures."""
     verdict = content.verdict
     parts = [f"# {content.title}", f"**{verdict.headline}**", *verdict.advice, *content.sentences, *verdict.remarks]
-    parts.append(_markdown_table("parameter", content.parameters))
-    if content.table_remark:
-        parts.append(content.table_remark)
+    parts += [_markdown_table("parameter", content.parameters), *filter(None, [content.table_remark])]
     parts += ["## Settings", _markdown_table("setting", content.settings)]
     parts += ["## Cost", _markdown_table("quantity", content.cost)]
     return "\n\n".join(parts) + "\n"
@@ -126,18 +124,16 @@ def _figure(name: str, caption: str, png: bytes) -> str:
 def _html_table(corner: str, table: Table, marked: Sequence[str] = ()) -> str:
     """Return a table; groups of columns, where there are any, get a heading of their own."""
     columns = _columns(table)
-    groups = [(group, len(list(members))) for group, members in itertools.groupby(group for group, _ in columns)]
-    head = "".join(f"<th>{html.escape(column)}</th>" for _, column in columns)
-    head = f"<tr><th>{corner}</th>{head}</tr>"
-    if any(group for group, _ in groups):
+    head = f"<tr><th>{corner}</th>{''.join(f'<th>{html.escape(column)}</th>' for _, column in columns)}</tr>"
+    if any(group for group, _ in columns):
+        groups = [(group, len(list(members))) for group, members in itertools.groupby(group for group, _ in columns)]
         spans = "".join(f'<th class="group" colspan="{size}">{html.escape(group)}</th>' for group, size in groups)
         head = f'<tr><th class="corner"></th>{spans}</tr>{head}'
-    body = []
+    body = ""
     for name, row in table.items():
-        cells = "".join(f"<td>{html.escape(row[column])}</td>" for column in columns)
-        opening = '<tr class="marked">' if name in marked else "<tr>"
-        body.append(f"{opening}<td>{html.escape(name)}</td>{cells}</tr>")
-    return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        cells = "".join(f"<td>{html.escape(text)}</td>" for text in (name, *(row[column] for column in columns)))
+        body += f'<tr class="marked">{cells}</tr>' if name in marked else f"<tr>{cells}</tr>"
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 def _markdown_table(corner: str, table: Table) -> str:

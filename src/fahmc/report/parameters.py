@@ -83,19 +83,9 @@ class Parameters:
 def parameter_table(draws: Draws, *, reference: Draws | None = None) -> pd.DataFrame:
     """Return one row per scalar parameter: posterior, precision, and how it compares with a reference run.
 
-    Parameters
-    ----------
-    draws : Draws
-        The run.
-    reference : Draws, optional
-        Another run of the same model, e.g. on the pooled rows.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``draws.summary()``; with a reference also its columns, called ``reference_mean`` and so on, ``difference_mcse``
-        (as in `difference_in_mcse`) and ``difference_sd`` (difference of the means over the reference's standard
-        deviation).
+    It is ``draws.summary()``; with a reference, another run of the same model, also its columns, called
+    ``reference_mean`` and so on, ``difference_mcse`` (as in `difference_in_mcse`) and ``difference_sd`` (difference of
+    the means over the reference's standard deviation).
     """
     own, table = Parameters.from_draws(draws), _summary(draws)
     if reference is None:
@@ -116,9 +106,7 @@ def _summary(draws: Draws) -> pd.DataFrame:
     """Return ``draws.summary()`` under this module's names, which are unique."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a constant parameter's R-hat
         table = draws.summary()
-    table.index = list(Parameters.from_draws(draws).names)
-    table.index.name = "parameter"
-    return table
+    return table.set_axis(list(Parameters.from_draws(draws).names)).rename_axis("parameter")
 
 
 def _scalar_names(variable: xarray.DataArray) -> list[str]:

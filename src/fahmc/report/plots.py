@@ -1,4 +1,4 @@
-"""Figures: traces, marginals, intervals, client drift, calibration.
+"""Figures: traces, marginals, intervals, client drift.
 
 Each function returns a `matplotlib.figure.Figure` that belongs to no backend: save it with ``figure.savefig(path)``;
 a notebook shows it as the last expression of a cell. Parameters are named as in the summary, e.g.
@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fahmc.errors import DataError, SettingsError
 from fahmc.report.canvas import COLOURS, LINE_STYLES, MARKERS, dress, legend_below_title, panels, plain
 from fahmc.report.convergence import max_r_hat, relative_drift
 from fahmc.report.parameters import Parameters
-from fahmc.report.predictive import expected_calibration_error, reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,16 +35,8 @@ _MAX_CLIENTS = 30
 def plot_trace(draws: Draws, names: str | Sequence[str] | None = None, *, title: str | None = None) -> Figure:
     """Draw each chain's path, one panel per parameter.
 
-    Chains that have met overlap and show no trend.
-
-    Parameters
-    ----------
-    draws : Draws
-        The run.
-    names : str or sequence of str, optional
-        What to show; default: all, or if there are more than 16 those with the worst R-hat.
-    title : str, optional
-        Replaces the default title.
+    Chains that have met overlap and show no trend. Without ``names`` all parameters are shown, or if there are more
+    than 16 those with the worst R-hat.
     """
     parameters = Parameters.from_draws(draws)
     chosen, remark = parameters.choose(names)
@@ -67,12 +57,8 @@ def plot_marginals(
 ) -> Figure:
     """Lay the marginal densities of several runs over each other, one panel per parameter.
 
-    Parameters
-    ----------
-    runs : mapping of str to Draws
-        The runs by label, e.g. ``{"federated": draws, "pooled": pooled}``. The first one chooses the parameters.
-    names, title
-        As in `plot_trace`.
+    The runs go by label, e.g. ``{"federated": draws, "pooled": pooled}``. The first one chooses the parameters, as in
+    `plot_trace`.
     """
     from fahmc._arviz import arviz
 
@@ -108,14 +94,8 @@ def plot_forest(
 ) -> Figure:
     """Draw the intervals of several runs next to each other, one row per parameter.
 
-    A thin line is the equal-tailed interval, the thick part its middle half (50 %), the dot the median.
-
-    Parameters
-    ----------
-    runs, names, title
-        As in `plot_marginals`.
-    interval : float
-        Mass of the interval, between 0.5 and 1.
+    A thin line is the equal-tailed interval of mass ``interval``, the thick part its middle half (50 %), the dot the
+    median. Runs and names are as in `plot_marginals`.
     """
     if not 0.5 < interval < 1:
         raise SettingsError(f"interval is {interval}; it must lie between 0.5 and 1, e.g. 0.95.")
@@ -150,13 +130,6 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     Left, per client, the root mean square over rounds of ‖θ_c − θ̄‖ (bar: all chains; dots: each). Right, the weighted
     root mean square over clients, at every kept draw. The title sets it against the posterior's width √tr Cov(θ): the
     bias of local steps comes from this distance.
-
-    Parameters
-    ----------
-    draws : Draws
-        The run.
-    title : str, optional
-        Replaces the default title.
     """
     if draws.client_drift is None or "client_drift" not in draws.stats:
         raise DataError("These draws hold no client drift: their sampler records none.")
@@ -181,44 +154,6 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     axes[1].set_ylim(bottom=0)
     axes[1].set_ylabel("weighted RMS over clients", fontsize=9)
     dress(axes[1], "over the run, one line per chain")
-    return figure
-
-
-def plot_calibration(
-    probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 20, title: str | None = None
-) -> Figure:
-    """Draw the reliability diagram: how often the most probable class is right, against its probability.
-
-    Below it, the number of rows in each bin. On the diagonal, probabilities mean what they say.
-
-    Parameters
-    ----------
-    probabilities : array [row, class], or [row] with P(y = 1)
-        Predicted probabilities.
-    labels : array [row]
-        The classes.
-    num_bins, title
-        Equal-width bins of the top probability; replaces the default title.
-    """
-    bins = reliability(probabilities, labels, num_bins=num_bins)
-    error = expected_calibration_error(probabilities, labels, num_bins=num_bins)
-    used, width = bins.counts > 0, 1 / num_bins
-    centres = (bins.edges[:-1] + bins.edges[1:]) / 2
-    title = title or f"Calibration: ECE {100 * error:.1f} % over {bins.counts.sum():,} rows"
-    figure, (top, bottom) = panels(2, title, num_columns=1, panel=(6, 3.0), has_legend=True, height_ratios=(3, 1))
-    top.plot([0, 1], [0, 1], color="0.5", lw=1.2, ls="--", label="perfect calibration", zorder=3)
-    top.bar(centres[used], bins.accuracy[used], width=0.92 * width, color=COLOURS[5], label="share right")
-    top.plot(bins.confidence[used], bins.accuracy[used], "o", color=COLOURS[0], ms=4, label="bin's mean probability")
-    top.set_ylabel("share right", fontsize=9)
-    top.set_ylim(0, 1.02)
-    bottom.bar(centres, bins.counts, width=0.92 * width, color="0.6")
-    bottom.set_ylabel("rows", fontsize=9)
-    bottom.set_xlabel("probability of the most probable class", fontsize=9)
-    for axis in (top, bottom):
-        dress(axis)
-        # A top probability is at least 1 / num_classes: no room for bins that must be empty.
-        axis.set_xlim(bins.edges[:-1][used][0] - width / 2, 1.0 + width / 4)
-    legend_below_title(figure, top)
     return figure
 
 

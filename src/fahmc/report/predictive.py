@@ -6,8 +6,6 @@ is [row] with the classes 0, 1, …. For a Bayesian predictive, average the prob
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
@@ -16,19 +14,6 @@ from fahmc.errors import DataError
 
 # Averages of float32 softmax rows miss 1 by some 1e-6; logits or counts miss it by far more than this.
 _SUM_TOLERANCE = 1e-4
-
-
-class Reliability(NamedTuple):
-    """Rows grouped by the probability of their most probable class."""
-
-    edges: Float[np.ndarray, " edges"]
-    """Borders of the bins; bin b holds the probabilities in (edges[b], edges[b + 1]]."""
-    counts: Int[np.ndarray, " bins"]
-    """Number of rows in each bin."""
-    confidence: Float[np.ndarray, " bins"]
-    """Mean top probability in each bin; NaN where it is empty."""
-    accuracy: Float[np.ndarray, " bins"]
-    """Share of the rows whose most probable class is the label; NaN where the bin is empty."""
 
 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -72,29 +57,15 @@ def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike, *, tota
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 20) -> float:
     """Return the expected calibration error over equal-width bins of the top probability.
 
-    ECE = Σ_b (n_b / n) |accuracy_b − confidence_b|
+    ECE = Σ_b (n_b / n) |accuracy_b − confidence_b|, where bin b of B holds the probabilities in (b / B, (b + 1) / B].
     """
-    bins = reliability(probabilities, labels, num_bins=num_bins)
-    used = bins.counts > 0
-    gaps = np.abs(bins.accuracy[used] - bins.confidence[used])
-    return float(np.sum(bins.counts[used] * gaps) / bins.counts.sum())
-
-
-def reliability(probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 20) -> Reliability:
-    """Return, per equal-width bin of the top probability, the count, mean confidence and accuracy."""
     p, y = _checked(probabilities, labels)
     if num_bins < 1:
         raise DataError(f"num_bins is {num_bins}; at least 1 bin is needed.")
-    top = p.max(axis=1)
-    is_right = p.argmax(axis=1) == y
-    edges = np.linspace(0.0, 1.0, num_bins + 1)
-    # A top probability of 1 + rounding still belongs to the last bin.
-    index = np.clip(np.searchsorted(edges, top, side="left") - 1, 0, num_bins - 1)
-    counts = np.bincount(index, minlength=num_bins)
-    with np.errstate(invalid="ignore"):
-        confidence = np.bincount(index, weights=top, minlength=num_bins) / counts
-        share_right = np.bincount(index, weights=is_right, minlength=num_bins) / counts
-    return Reliability(edges, counts, confidence, share_right)
+    top, is_right = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.searchsorted(np.linspace(0.0, 1.0, num_bins + 1), top, side="left") - 1
+    # n_b (accuracy_b − confidence_b) is the sum over the bin's rows of what is right minus what was claimed.
+    return float(np.abs(np.bincount(bins, weights=is_right - top)).sum() / len(y))
 
 
 def _checked(

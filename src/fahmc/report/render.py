@@ -52,19 +52,15 @@ def write_report(
 
     Parameters
     ----------
-    draws : Draws
-        The run.
-    folder : path
-        Where to write; made if it does not exist, and files of an earlier report there are replaced.
-    reference : Draws, optional
+    folder
+        Made if it does not exist; files of an earlier report there are replaced.
+    reference
         Another run of the same model to set beside it, e.g. HMC on the pooled rows.
-    label, reference_label : str
+    label, reference_label
         What to call the two runs.
-    title : str
-        Heading of the page.
-    notes : sequence of str
+    notes
         Sentences to print under the verdict, e.g. on the data.
-    highlight : str or sequence of str, optional
+    highlight
         Parameters of interest, by name: stated in words, marked in the table, and in every figure.
     """
     if reference is not None and label == reference_label:
@@ -75,25 +71,23 @@ def write_report(
     rows = {str(name): numbers for name, numbers in table.to_dict("index").items()}
     runs = {label: draws} if reference is None else {label: draws, reference_label: reference}
     shown = _rows_shown(rows, marked)
+    cut = f"{len(shown)} of {len(rows)} parameters, those with the worst R-hat; summary.csv has all."
     content = Content(
         title=title,
         verdict=judge(draws, table, reference_label=reference_label),
         sentences=[*(_in_words(name, rows[name], tuple(runs)) for name in marked), *notes],
         parameters={name: _cells(rows[name], tuple(runs)) for name in shown},
         marked=marked,
-        table_remark=""
-        if len(shown) == len(rows)
-        else f"{len(shown)} of {len(rows)} parameters, those with the worst R-hat; summary.csv has all.",
+        table_remark="" if len(shown) == len(rows) else cut,
         images=_images(draws, runs, *parameters.choose(None, first=marked)),
         settings={name: {("", "value"): value} for name, value in _flat(draws.settings)},
         cost=_cost(runs),
     )
     files = {f"{name}.png": png for name, (_, png) in content.images.items()}
-    files |= {"summary.csv": table.to_csv().encode(), "summary.md": as_markdown(content).encode()}
-    files |= {"report.html": as_html(content).encode()}
+    texts = {"summary.csv": table.to_csv(), "summary.md": as_markdown(content), "report.html": as_html(content)}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
+    for name, data in (files | {name: text.encode() for name, text in texts.items()}).items():
         (folder / name).write_bytes(data)
     return folder / "report.html"
 
@@ -102,75 +96,60 @@ def _rows_shown(rows: Mapping[str, Numbers], marked: list[str]) -> list[str]:
     """Return the parameters of the page's table: ``marked`` first; of too many others, those with the worst R-hat."""
     others = [name for name in rows if name not in marked]
     if len(rows) > _MAX_ROWS:
-        r_hats = {name: rows[name]["r_hat"] for name in others}
         # No R-hat at all is the worst.
-        others.sort(key=lambda name: math.inf if math.isnan(r_hats[name]) else r_hats[name], reverse=True)
+        badness = {name: math.inf if math.isnan(rows[name]["r_hat"]) else rows[name]["r_hat"] for name in others}
+        others.sort(key=badness.__getitem__, reverse=True)
     return [*marked, *others][: max(_MAX_ROWS, len(marked))]
 
 
 def _cells(row: Numbers, labels: tuple[str, ...]) -> dict[tuple[str, str], str]:
     """Return one parameter's numbers as text. Groups of columns are headed only where there are two runs."""
-    own = labels[0] if len(labels) == 2 else ""
-    cells = {
-        (own, "mean"): rounded(row["mean"], row["sd"]),
-        (own, "sd"): rounded(row["sd"], row["sd"]),
-        (own, "95 % interval"): _interval(row),
-        (own, "R-hat"): "n/a" if math.isnan(row["r_hat"]) else f"{row['r_hat']:.3f}",
-        (own, "ESS bulk"): rounded(row["ess_bulk"], 100.0),
-        (own, "ESS tail"): rounded(row["ess_tail"], 100.0),
-    }
-    if len(labels) == 2:
-        cells |= {
-            (labels[1], "mean"): rounded(row["reference_mean"], row["reference_sd"]),
-            (labels[1], "sd"): rounded(row["reference_sd"], row["reference_sd"]),
-            (labels[1], "95 % interval"): _interval(row, "reference_"),
-            ("difference of means", "in MCSE"): rounded(row["difference_mcse"], 10.0),
-            ("difference of means", "in sd"): rounded(row["difference_sd"], 1.0),
-        }
+    own, *other = labels if len(labels) == 2 else ("",)
+    cells = {(own, column): text for column, text in _posterior(row).items()}
+    cells[own, "R-hat"] = "n/a" if math.isnan(row["r_hat"]) else f"{row['r_hat']:.3f}"
+    cells |= {(own, f"ESS {part}"): rounded(row[f"ess_{part}"], 100.0) for part in ("bulk", "tail")}
+    for label in other:
+        cells |= {(label, column): text for column, text in _posterior(row, "reference_").items()}
+        cells["difference of means", "in MCSE"] = rounded(row["difference_mcse"], 10.0)
+        cells["difference of means", "in sd"] = rounded(row["difference_sd"], 1.0)
     return cells
 
 
 def _in_words(name: str, row: Numbers, labels: tuple[str, ...]) -> str:
     """Say what a parameter of interest is."""
-    own = f"mean {rounded(row['mean'], row['sd'])}, 95 % interval {_interval(row)}"
-    if len(labels) == 1:
-        return f"{name}: {own}."
-    other = f"mean {rounded(row['reference_mean'], row['reference_sd'])}, 95 % interval {_interval(row, 'reference_')}"
-    return f"{name}: {own} ({labels[0]}); {other} ({labels[1]})."
+    posteriors = [_posterior(row, prefix) for prefix in ("", "reference_")[: len(labels)]]
+    words = [f"mean {posterior['mean']}, 95 % interval {posterior['95 % interval']}" for posterior in posteriors]
+    if len(labels) == 2:
+        words = [f"{word} ({label})" for word, label in zip(words, labels, strict=True)]
+    return f"{name}: {'; '.join(words)}."
 
 
-def _interval(row: Numbers, prefix: str = "") -> str:
-    spread = row[f"{prefix}sd"]
-    return f"[{rounded(row[f'{prefix}2.5%'], spread)}, {rounded(row[f'{prefix}97.5%'], spread)}]"
+def _posterior(row: Numbers, prefix: str = "") -> dict[str, str]:
+    mean, sd, lower, upper = (rounded(row[prefix + k], row[f"{prefix}sd"]) for k in ("mean", "sd", "2.5%", "97.5%"))
+    return {"mean": mean, "sd": sd, "95 % interval": f"[{lower}, {upper}]"}
 
 
 def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: str) -> dict[str, tuple[str, bytes]]:
     """Draw all figures; name -> (caption, PNG)."""
+    captions = {
+        "forest": "Medians with 50 % (thick) and 95 % (thin) intervals.",
+        "marginals": "Marginal posterior densities, all chains joined.",
+        "trace": "The path of each chain. Chains that have met overlap and show no trend.",
+        "drift": "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
+        "raise this distance, and with it the bias.",
+    }
     figures = {
-        "forest": (
-            "Medians with 50 % (thick) and 95 % (thin) intervals.",
-            plots.plot_forest(runs, names, title=f"Medians, 50 % and 95 % intervals{remark}"),
-        ),
-        "marginals": (
-            "Marginal posterior densities, all chains joined.",
-            plots.plot_marginals(runs, names, title=f"Marginal posteriors{remark}"),
-        ),
-        "trace": (
-            "The path of each chain. Chains that have met overlap and show no trend.",
-            plots.plot_trace(draws, names, title=f"Traces{remark}"),
-        ),
+        "forest": plots.plot_forest(runs, names, title=f"Medians, 50 % and 95 % intervals{remark}"),
+        "marginals": plots.plot_marginals(runs, names, title=f"Marginal posteriors{remark}"),
+        "trace": plots.plot_trace(draws, names, title=f"Traces{remark}"),
     }
     if draws.client_drift is not None and "client_drift" in draws.stats:
-        figures["drift"] = (
-            "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
-            "raise this distance, and with it the bias.",
-            plots.plot_client_drift(draws),
-        )
+        figures["drift"] = plots.plot_client_drift(draws)
     images = {}
-    for name, (caption, figure) in figures.items():
+    for name, figure in figures.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
-        images[name] = (caption, buffer.getvalue())
+        images[name] = (captions[name], buffer.getvalue())
     return images
 
 
@@ -185,16 +164,12 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _cost(runs: Mapping[str, Draws]) -> Table:
     """Return what each run cost, in units for people; a kind of cost that is not known here is printed as it is."""
-    kinds = dict.fromkeys(kind for draws in runs.values() for kind in draws.cost)
     rows = {}
-    for kind in kinds:
+    for kind in dict.fromkeys(kind for draws in runs.values() for kind in draws.cost):
         name, unit = _COSTS.get(kind, (kind.replace("_", " "), in_words))
-        texts = {label: unit(draws.cost[kind]) if kind in draws.cost else "n/a" for label, draws in runs.items()}
-        rows[name] = {("", label): text for label, text in texts.items()}
-    rates = {label: draws.stats.get("acceptance_rate") for label, draws in runs.items()}
+        rows[name] = {("", k): unit(draws.cost[kind]) if kind in draws.cost else "n/a" for k, draws in runs.items()}
+    rates = {("", label): draws.stats.get("acceptance_rate") for label, draws in runs.items()}
     if any(rate is not None for rate in rates.values()):
-        words = {
-            label: "no accept/reject step" if rate is None else f"{rate.mean():.3f}" for label, rate in rates.items()
-        }
-        rows["mean acceptance rate"] = {("", label): text for label, text in words.items()}
+        words = {key: "no accept/reject step" if rate is None else f"{rate.mean():.3f}" for key, rate in rates.items()}
+        rows["mean acceptance rate"] = words
     return rows

@@ -16,10 +16,12 @@ import json
 import logging
 import os
 import re
+from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from filelock import FileLock, Timeout
 
@@ -43,10 +45,6 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike, fingerprint: dict[str, Any]):
         self.path = Path(path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be used as a run's folder: {error.strerror}.") from error
         self._lock = lock_folder(self.path)
         self._num_blocks = 0
         try:
@@ -63,7 +61,10 @@ class RunFolder:
         versions = {package: version(package) for package in ("fahmc", "jax", "jaxlib")}
         fingerprint = json.loads(json.dumps(fingerprint | {"versions": versions}))
         if settings.exists():
-            saved = read_fingerprint(self.path)
+            try:
+                saved = dict(json.loads(settings.read_text()))
+            except (OSError, ValueError, TypeError) as error:
+                raise CheckpointError(f"{settings} cannot be read ({error}); use a new folder.") from error
             if saved.pop("versions", None) != fingerprint.pop("versions"):
                 logger.warning(
                     "%s was begun with other versions of fahmc or JAX; new draws may round differently.", self.path
@@ -80,12 +81,12 @@ class RunFolder:
         for file in sorted(self.path.iterdir()):
             if match := _BLOCK_NAME.fullmatch(file.name):
                 names.setdefault(int(match[1]), []).append((file, match[2]))
-        blocks, rounds = [], 0
+        blocks = []
         while block := next(
-            filter(None, (_read_block(file, checksum, rounds) for file, checksum in names.get(len(blocks), []))), None
+            filter(None, (_read_block(file, checksum, blocks[-1:]) for file, checksum in names.get(len(blocks), []))),
+            None,
         ):
             blocks.append(block)
-            rounds += int(block["rounds"])
         lost = [file for index, files in names.items() if index >= len(blocks) for file, _ in files]
         if lost:
             logger.warning(
@@ -98,9 +99,10 @@ class RunFolder:
         return blocks
 
     def append(self, block: dict[str, Any]) -> None:
-        """Write one block (a nested dict of arrays with ``first_round`` and ``rounds``) durably."""
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **_flatten(block))
+        """Write one block (a nested dict of arrays with ``phase``, ``first_round`` and ``rounds``) durably."""
+        buffer, (leaves, _) = io.BytesIO(), jax.tree_util.tree_flatten_with_path(block)
+        arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+        np.savez(buffer, allow_pickle=False, **arrays)
         content = buffer.getvalue()
         write_atomically(self.path / f"block-{self._num_blocks:06d}-{_checksum(content)}.npz", content)
         self._num_blocks += 1
@@ -108,22 +110,6 @@ class RunFolder:
     def close(self) -> None:
         """Let another process have the folder."""
         self._lock.release()
-
-
-def read_fingerprint(path: str | os.PathLike) -> dict[str, Any]:
-    """Read the settings of the run in a folder."""
-    file = Path(path) / "run.json"
-    try:
-        fingerprint = json.loads(file.read_text())
-        if not isinstance(fingerprint, dict):
-            raise ValueError("it holds no settings")
-        return fingerprint
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} holds no run: {file.name} is missing. Was it written with checkpoint_dir?"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read ({error}); use a new folder.") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -146,9 +132,10 @@ def _checksum(content: bytes) -> str:
 
 
 def lock_folder(path: Path) -> FileLock:
-    """Keep other processes out of the folder; the system lets go of the lock however this process ends."""
+    """Make a folder and keep others out of it; the system lets go of the lock however this process ends."""
     lock = FileLock(path / ".lock", thread_local=False)  # whichever thread closes a run releases it
     try:
+        path.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
         raise CheckpointError(f"Another process is sampling into {path}; wait for it, or use another folder.") from None
@@ -157,35 +144,21 @@ def lock_folder(path: Path) -> FileLock:
     return lock
 
 
-def _read_block(file: Path, checksum: str, first_round: int) -> dict[str, Any] | None:
-    """Read a block, if it is what was written and goes on where the last one ended."""
+def _read_block(file: Path, checksum: str, before: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Read a block, if it is what was written and goes on where the last one ended, or begins the next phase."""
     content = file.read_bytes()
     if _checksum(content) != checksum:
         return None
+    block: dict[str, Any] = {}
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        block = _unflatten({name: arrays[name] for name in arrays.files})
-    return block if int(block["first_round"]) == first_round else None
-
-
-def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    flat = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{name}/")
-        elif value is not None:
-            flat[prefix + name] = np.asarray(value)
-    return flat
-
-
-def _unflatten(flat: dict[str, np.ndarray]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, value in flat.items():
-        *folders, name = path.split("/")
-        place = nested
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[name] = value
-    return nested
+        for path in arrays.files:
+            *folders, name = path.split("/")
+            reduce(lambda place, folder: place.setdefault(folder, {}), folders, block)[name] = arrays[path]
+    phase, first_round = int(block["phase"]), int(block["first_round"])
+    if not before:
+        return block if (phase, first_round) == (0, 0) else None
+    last_phase, reached = int(before[0]["phase"]), int(before[0]["first_round"] + before[0]["rounds"])
+    return block if (phase, first_round) in [(last_phase, reached), (last_phase + 1, 0)] else None
 
 
 def _check_fingerprint(path: Path, saved: Any, current: Any, field: str = "") -> None:

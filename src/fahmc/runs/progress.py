@@ -5,52 +5,49 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from fahmc.dynamics.sampler import Phase
+
 
 class ShowRounds(Protocol):
-    """Called after each block with the rounds done so far."""
+    """Called after each block with the phase, by number, and its rounds done so far."""
 
-    def __call__(self, rounds_done: int, /) -> None:
+    def __call__(self, phase_index: int, rounds_done: int, /) -> None:
         """Move the bar."""
         ...
 
 
 @contextmanager
-def round_progress(total: int, done: int, num_warmup_rounds: int, shown: bool | None) -> Iterator[ShowRounds]:
+def round_progress(phases: Sequence[Phase], shown: bool | None) -> Iterator[ShowRounds]:
     """Show a bar with rounds per second and the time left; ``shown=None`` means only on a terminal."""
     if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda rounds_done: None
+        yield lambda phase_index, rounds_done: None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = [
-        TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        "{task.description:<8}", progress.BarColumn(), progress.MofNCompleteColumn(), "rounds", "{task.fields[rate]}",
+        progress.TimeElapsedColumn(), "left", progress.TimeRemainingColumn(),
     ]  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("warm-up", total=total, completed=done, rate="compiling")
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(phases[0].name, total=phases[0].num_rounds, rate="compiling")
 
-        def show_rounds(rounds_done: int) -> None:
-            speed = bar.tasks[0].speed
+        def show(phase_index: int, rounds_done: int) -> None:
+            phase, speed = phases[phase_index], bar.tasks[0].speed
+            is_warmup = phase.num_warmup_rounds is not None and phase.rounds_sampled(rounds_done) <= 0
             bar.update(
                 task,
                 completed=rounds_done,
-                description="warm-up" if rounds_done < num_warmup_rounds else "sampling",
-                rate=f"{speed:,.0f}/s" if speed else "",
+                total=phase.num_rounds,
+                description="warm-up" if is_warmup else phase.name,
+                rate=f"{speed:,.0f}/s" if speed else "compiling",
             )
 
-        yield show_rounds
+        yield show
 
 
 class Interrupt:

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc import keys
-from fahmc.data.buckets import bucket_clients
-from fahmc.data.federation import Federation
-from fahmc.density.potential import Model, Potentials, as_position, build_potentials
+from fahmc.data.sites import RemoteFederation
+from fahmc.density.model import Model, as_position
+from fahmc.density.target import build_target
+from fahmc.engines.run import Run
 from fahmc.errors import ModelError
 from fahmc.types import Client, Position
 
@@ -40,44 +41,41 @@ def initial_positions(
     )
 
 
-def checked_values(
-    potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype
-) -> dict[str, float]:
+def model_values(run: Run) -> Any:
     """Refuse a start from which a chain cannot move; otherwise describe the model by what it returns.
 
-    That is f and its prior part, at the first chain's start and at two points beside it.
+    That is f and its prior part, at the first chain's start and at two points beside it. Where rows are elsewhere, such
+    a start shows in the first round, and the recipe says what the model is.
     """
+    if isinstance(run.federation, RemoteFederation):
+        return run.model.recipe
     # Beside it, as priors and signs may agree at 0; fixed points, as the same model must give the same numbers.
-    beside = np.random.default_rng(0).normal(scale=0.1, size=(2, positions.shape[1])) + np.asarray(positions[0])
-    points = jnp.concatenate([positions, jnp.asarray(beside, dtype)])
-    values, priors = _potentials_at(potentials, federation, points, dtype)
-    starts = values[: len(positions)]
+    beside = np.random.default_rng(0).normal(scale=0.1, size=(2, run.dimension)) + run.start[0]
+    values, priors = _potentials_at(run, np.concatenate([run.start, beside]).astype(run.dtype))
+    starts = values[: run.num_chains]
     if not np.isfinite(starts).all():
         chain, client = (int(index) for index in np.argwhere(~np.isfinite(starts))[0])
         raise ModelError(
-            f"At the start of chain {chain} the potential of client {federation.names[client]!r} is "
+            f"At the start of chain {chain} the potential of client {run.federation.names[client]!r} is "
             f"{starts[chain, client]}; it must be finite. Start elsewhere (init), or look for log(0) and overflow in "
             "the model's functions."
         )
     places = {"at the start": 0, "beside it": -2, "beside it again": -1}
-    sums = {"potential": values @ federation.weights, "prior": priors}
+    sums = {"potential": values @ run.federation.weights, "prior": priors}
     return {f"{part} {where}": float(sums[part][row]) for where, row in places.items() for part in sums}
 
 
-def _potentials_at(
-    potentials: Potentials, federation: Federation, positions: jax.Array, dtype: np.dtype
-) -> tuple[np.ndarray, np.ndarray]:
+def _potentials_at(run: Run, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return f_c at each position, [position, client], and the prior's part of it, [position]."""
-    over_clients = jax.vmap(potentials.value, in_axes=(None, 0))
+    over_clients = jax.vmap(run.target.value, in_axes=(None, 0))
     value_fn = jax.jit(jax.vmap(over_clients, in_axes=(0, None)))
-    values, priors = np.empty((len(positions), federation.num_clients)), np.empty(len(positions))
-    buckets = bucket_clients(federation, dtype)
-    for bucket in buckets:
+    values = np.empty((len(positions), run.federation.num_clients))
+    for bucket in run.buckets:
         values[:, bucket.indices] = value_fn(positions, bucket.clients)
     # A bucket again, without its rows: the same program.
-    clients = buckets[0].clients
-    priors[:] = value_fn(positions, clients._replace(row_weights=np.zeros_like(clients.row_weights)))[:, 0]
-    return values, priors
+    clients = run.buckets[0].clients
+    without_rows = value_fn(positions, clients._replace(row_weights=np.zeros_like(clients.row_weights)))
+    return values, np.asarray(without_rows[:, 0], values.dtype)
 
 
 def _own_position(model: Model, client: Client, seed: int, chain: int, dtype: np.dtype) -> Position:
@@ -103,7 +101,7 @@ def _template(model: Model, client: Client, name: str, given: Position, one_a_ch
 
 def _fits(model: Model, position: Position, client: Client, name: str) -> bool:
     try:
-        build_potentials(model, position, client, name)
+        build_target(model, position, client, name)
     except ModelError:
         return False
     return True

@@ -77,10 +77,9 @@ def iterations_to_accuracy(
     return constant * log_ratio * regime.error_rate(gamma) / accuracy**2
 
 
-def rounds_to_accuracy(regime: Regime, accuracy: float, *, step_constant: float = 1.0, constant: float = 1.0) -> float:
-    """Return the number of rounds t_epsilon / T after which W_2 <= epsilon (Theorem 4.1); U-shaped in T with noise."""
-    iterations = iterations_to_accuracy(regime, accuracy, step_constant=step_constant, constant=constant)
-    return iterations / regime.num_local_steps
+def rounds_to_accuracy(regime: Regime, accuracy: float, **constants: float) -> float:
+    """Return `iterations_to_accuracy` in rounds, t_epsilon / T (Theorem 4.1): U-shaped in T with noise."""
+    return iterations_to_accuracy(regime, accuracy, **constants) / regime.num_local_steps
 
 
 # ---- Proposition 4.2: almost common momentum, almost exact gradients
@@ -154,7 +153,7 @@ class ErrorParts(NamedTuple):
     @property
     def total(self) -> float:
         """Delta."""
-        return self.bias + self.correlation + self.stochastic_gradient
+        return sum(self)
 
 
 def contraction_factor(regime: Regime, step_size: float) -> float:
@@ -217,8 +216,7 @@ def squared_distance_bound(
     *,
     initial_squared_distance: float,
     gradient_bounds: Sequence[float],
-    drift_constant: float = 1.0,
-    noise_constant: float = 1.0,
+    **constants: float,
 ) -> float:
     r"""Bound E||theta_t - theta_t^pi||^2 after t trajectories (Theorem 4.4), hence W_2^2 of their laws.
 
@@ -227,13 +225,11 @@ def squared_distance_bound(
             \Bigl(1-\frac{\mu(K\eta)^2}{4}\Bigr)^t\, \mathbb E\|\theta_0-\theta^\pi_0\|^2 + \eta^2 \Delta
 
     The theorem writes the power t beside theta_{t+1}; its proof contracts once a trajectory, as here. Of a
-    non-increasing schedule, ``step_size`` is the last value.
+    non-increasing schedule, ``step_size`` is the last value. Delta and its constants are those of `error_parts`.
     """
-    parts = error_parts(
-        regime, step_size, gradient_bounds, drift_constant=drift_constant, noise_constant=noise_constant
-    )
     remaining = contraction_factor(regime, step_size) ** num_iterations
-    return remaining * initial_squared_distance + step_size**2 * parts.total
+    delta = error_parts(regime, step_size, gradient_bounds, **constants).total
+    return remaining * initial_squared_distance + step_size**2 * delta
 
 
 def _log_ratio(dimension: int, accuracy: float, power: int) -> float:

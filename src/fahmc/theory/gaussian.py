@@ -196,10 +196,7 @@ def _anchoring(clients: GaussianClients) -> tuple[NDArray[np.floating], NDArray[
 
 
 def laws_by_round(
-    clients: GaussianClients,
-    sampler: FAHMC,
-    start_mean: ArrayLike = 0.0,
-    start_covariance: ArrayLike = 0.0,
+    clients: GaussianClients, sampler: FAHMC, start_mean: ArrayLike = 0.0, start_covariance: ArrayLike = 0.0
 ) -> Iterator[GaussianLaw]:
     """Yield the law of the broadcast position at the start, after one round, after two, and so on without end.
 
@@ -213,7 +210,7 @@ def laws_by_round(
     size = dim * len(parts)
     # The first broadcast is affine in the first position. The momentum is 0: the first round begins by drawing one.
     first = RoundLaw(np.eye(size, dim), np.zeros(size), np.zeros((size, size)))
-    if "anchor" in parts and getattr(sampler, "first_anchor", "start") == "start":
+    if isinstance(sampler, DebiasedFAHMC) and sampler.first_anchor == "start":
         first.matrix[-2 * dim :], first.offset[-2 * dim :] = _anchoring(clients)
     start = GaussianLaw(np.broadcast_to(start_mean, dim), np.broadcast_to(start_covariance, (dim, dim)))
     state = first.push(start)

@@ -29,9 +29,8 @@ class RoundLaw(NamedTuple):
 
     def push(self, law: GaussianLaw) -> GaussianLaw:
         """Return the law of the state after the round, given the law before it."""
-        return GaussianLaw(
-            self.matrix @ law.mean + self.offset, self.matrix @ law.covariance @ self.matrix.T + self.covariance
-        )
+        matrix, offset, noise = self
+        return GaussianLaw(matrix @ law.mean + offset, matrix @ law.covariance @ matrix.T + noise)
 
     def then(self, later: RoundLaw) -> RoundLaw:
         """Return this round followed by a later one."""
@@ -61,28 +60,17 @@ class GaussianClients:
         means, precisions = np.asarray(means, dtype=np.float64), np.asarray(precisions, dtype=np.float64)
         require(means.ndim == 2 and means.size > 0, "shape of means", means.shape, "[client, dim], not empty")
         num_clients, dim = means.shape
-        expected = (num_clients, dim, dim)
-        require(
-            precisions.shape == expected, "shape of precisions", precisions.shape, f"{expected}, [client, dim, dim]"
-        )
-        for client, precision in enumerate(precisions):
-            symmetric = np.allclose(precision, precision.T, rtol=1e-10, atol=0)
-            require(
-                symmetric, f"precision of client {client}", precision.tolist(), "symmetric; average it with its own"
-            )
-        equal = np.full(num_clients, 1 / num_clients)
-        weights = equal if weights is None else np.asarray(weights, dtype=np.float64)
-        fits = weights.shape == (num_clients,) and bool(np.all(weights > 0)) and bool(np.isclose(weights.sum(), 1))
-        require(
-            fits, "weights", weights.tolist(), f"{num_clients} numbers greater than 0 with sum 1; drop empty clients"
-        )
-        for name, value in (("means", means), ("precisions", precisions), ("weights", weights)):
+        needed, given = (num_clients, dim, dim), precisions.shape
+        require(given == needed, "shape of precisions", given, f"{needed}, [client, dim, dim]")
+        for client, matrix in enumerate(precisions):
+            fits = np.allclose(matrix, matrix.T, rtol=1e-10, atol=0)
+            require(fits, f"precision of client {client}", matrix.tolist(), "symmetric; average it with its own")
+        shares = np.full(num_clients, 1 / num_clients) if weights is None else np.asarray(weights, dtype=np.float64)
+        fits = shares.shape == (num_clients,) and bool(np.all(shares > 0)) and bool(np.isclose(shares.sum(), 1))
+        words = f"{num_clients} numbers greater than 0 with sum 1; drop empty clients"
+        require(fits, "weights", shares.tolist(), words)
+        for name, value in (("means", means), ("precisions", precisions), ("weights", shares)):
             object.__setattr__(self, name, value)
-
-    @property
-    def num_clients(self) -> int:
-        """Number of clients."""
-        return self.means.shape[0]
 
     @property
     def dim(self) -> int:

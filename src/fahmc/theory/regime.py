@@ -12,35 +12,25 @@ from fahmc.theory.checks import require, require_positive
 
 @dataclass(frozen=True)
 class Regime:
-    """What the rates depend on: the target, the federation and the sampler, without its step size.
-
-    Parameters
-    ----------
-    dimension
-        d.
-    weights
-        w_c, one for each client, sum 1; their number is N.
-    smoothness
-        L: every grad f_c is L-Lipschitz.
-    strong_convexity
-        mu: every f_c is mu-strongly convex. Only Theorem 4.4 and Proposition 4.5 ask for it.
-    num_leapfrog_steps, num_local_steps
-        K, and T in trajectories.
-    momentum_correlation
-        rho.
-    relative_gradient_noise
-        sigma_g, where the covariance of a stochastic gradient has trace at most sigma_g^2 L d: noise N(0, sigma^2) on
-        each coordinate has sigma_g = sigma / sqrt(L).
-    """
+    """What the rates depend on: the target, the federation and the sampler, without its step size."""
 
     dimension: int
+    """d."""
     weights: Sequence[float]
+    """w_c, one for each client, sum 1; their number is N."""
     smoothness: float
+    """L: every grad f_c is L-Lipschitz."""
     strong_convexity: float | None = None
+    """mu: every f_c is mu-strongly convex. Only Theorem 4.4 and Proposition 4.5 ask for it."""
     num_leapfrog_steps: int = 1
+    """K."""
     num_local_steps: int = 1
+    """T, in trajectories."""
     momentum_correlation: float = 1.0
+    """rho."""
     relative_gradient_noise: float = 0.0
+    """sigma_g, where the covariance of a stochastic gradient has trace at most sigma_g^2 L d: noise N(0, sigma^2) on
+    each coordinate has sigma_g = sigma / sqrt(L)."""
 
     def __post_init__(self):
         # A regime is not a sampler: its step size is yet to be found. What it has of one is checked by one.

@@ -8,8 +8,10 @@
     rules.py       what a site lets others compute: its own file
     work.py        what a site does: describe its table, make ready, run its part of a round
     site.py        `work` as methods that the server may call
-    wire.py        what crosses the network in a round
-    rounds.py      what the server does: ask all sites, check, average
+    messages.py    what analyst and server say to each other
+    wire.py        what crosses between server and sites in a round
+    survey.py      what the server finds out before a run
+    rounds.py      what the server does in a round: ask all sites, check, combine
     desk.py        where the analyst's commands and the server's work meet
     server.py      `rounds` as a job that serves one analyst
     job.py         the job: names of `site` and `server`, and nothing else

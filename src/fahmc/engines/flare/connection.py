@@ -15,6 +15,7 @@ from typing import Any
 
 from fahmc.engines.flare.job import COMMAND, write_job
 from fahmc.engines.flare.kits import Kit, require_flare
+from fahmc.engines.flare.messages import Request, write_request
 from fahmc.errors import FederationError, SettingsError
 
 # How long a command may wait at the server for an answer; then it is sent again. Ctrl-C is noticed in between.
@@ -62,7 +63,7 @@ class Connection:
     def submit(self) -> str:
         """Start a job at the server and all sites of the study; return its identity."""
         with tempfile.TemporaryDirectory() as folder:
-            job = write_job(Path(folder) / "job", self._kit.study, self._kit.sites)
+            job = write_job(Path(folder) / "job", self._kit.study, self._kit.sites, self._kit.job)
             return self._do("submit_job", str(job))
 
     def job_status(self, job: str) -> str:
@@ -78,15 +79,17 @@ class Connection:
         with contextlib.suppress(Unreachable, FederationError):
             self._do("abort_job", job)
 
-    def command(self, job: str, request: dict[str, Any], wait: float = _LONG_POLL) -> dict[str, Any]:
-        """Send one command to the job; its answer may be ``{"pending": True}``."""
-        return self._do("do_app_command", job, COMMAND, request | {"wait": wait})
+    def command(self, job: str, request: Request, wait: float = _LONG_POLL, identity: str = "") -> dict[str, Any]:
+        """Send one command to the job; its answer may be ``{"pending": True}``.
 
-    def ask(self, job: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        A request with an identity that is repeated, because an answer was lost on the way, is not done twice.
+        """
+        return self._do("do_app_command", job, COMMAND, write_request(request) | {"wait": wait, "id": identity})
+
+    def ask(self, job: str, request: Request, seconds: float) -> dict[str, Any]:
         """Have the job do something, and wait for the answer."""
-        request = request | {"id": uuid.uuid4().hex}
-        deadline = time.monotonic() + seconds
-        while (answer := self.command(job, request)).get("pending"):
+        identity, deadline = uuid.uuid4().hex, time.monotonic() + seconds
+        while (answer := self.command(job, request, identity=identity)).get("pending"):
             if time.monotonic() > deadline:
                 raise Unreachable(f"the server did not answer within {seconds:g} s")
         return answer

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fahmc.engines.flare.rounds import Outcome
+from fahmc.engines.flare.messages import Request
+from fahmc.engines.record import RoundResult
 
 # Finished rounds that wait to be fetched take at most this much memory.
 _BUFFER_BYTES = 32 * 2**20
@@ -21,7 +22,7 @@ _BUFFER_BYTES = 32 * 2**20
 class Finished(NamedTuple):
     """Rounds handed out, and how the run ended if it did."""
 
-    outcomes: list[Outcome]
+    results: list[RoundResult]
     end: dict[str, Any] | None
 
 
@@ -31,7 +32,7 @@ class Buffer:
     def __init__(self, identity: str, first_round: int, bytes_per_round: int):
         self.identity, self.next_round = identity, first_round
         self._first = first_round
-        self._outcomes: deque[Outcome] = deque()
+        self._results: deque[RoundResult] = deque()
         self._capacity = max(2, _BUFFER_BYTES // bytes_per_round)
         self._end: dict[str, Any] | None = None
         self.is_stopped = False
@@ -40,12 +41,12 @@ class Buffer:
     def wait_for_room(self, seconds: float) -> bool:
         """Wait until one more round may be added."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._outcomes) < self._capacity or self.is_stopped, seconds)
+            return self._changed.wait_for(lambda: len(self._results) < self._capacity or self.is_stopped, seconds)
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, result: RoundResult) -> None:
         """Add the next round."""
         with self._changed:
-            self._outcomes.append(outcome)
+            self._results.append(result)
             self.next_round += 1
             self._changed.notify_all()
 
@@ -78,12 +79,12 @@ class Buffer:
             self._let_go_before(first_round)
             if first_round < self._first:
                 raise ValueError(f"round {first_round} was let go: {self._first} is the first that is kept")
-            outcomes = list(self._outcomes)[:num_rounds]
-            return Finished(outcomes, None if len(outcomes) == num_rounds else self._end)
+            results = list(self._results)[:num_rounds]
+            return Finished(results, None if len(results) == num_rounds else self._end)
 
     def _let_go_before(self, first_round: int) -> None:
-        while self._outcomes and self._first < first_round:
-            self._outcomes.popleft()
+        while self._results and self._first < first_round:
+            self._results.popleft()
             self._first += 1
         self._changed.notify_all()
 
@@ -96,7 +97,7 @@ class Desk:
 
     def __init__(self):
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._waiting: deque[tuple[str, Request]] = deque()
         self._answers: dict[str, dict[str, Any] | None] = {}
         self.last_heard = time.monotonic()
         self.is_working = False
@@ -105,7 +106,7 @@ class Desk:
         """Note that the analyst is still there."""
         self.last_heard = time.monotonic()
 
-    def ask(self, identity: str, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+    def ask(self, identity: str, request: Request, seconds: float) -> dict[str, Any] | None:
         """Have a request done; None if there is no answer yet."""
         with self._changed:
             if identity not in self._answers:
@@ -120,14 +121,14 @@ class Desk:
         with self._changed:
             return self._answers.get(identity)
 
-    def serve_one(self, work: Callable[[dict[str, Any]], dict[str, Any]], seconds: float) -> None:
+    def serve_one(self, work: Callable[[str, Request], dict[str, Any]], seconds: float) -> None:
         """Do the next request, if one comes in time."""
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._waiting), seconds):
                 return
             identity, request = self._waiting.popleft()
             self.is_working = True
-        answer = work(request)
+        answer = work(identity, request)
         with self._changed:
             self.is_working = False
             self._answers[identity] = answer

@@ -2,7 +2,7 @@
 
 A kit holds its owner's certificate and key, signed by an authority made for this study alone, and the study's policy:
 
-- only the four classes of `fahmc.engines.flare.job` can run, and no code can come with a job;
+- only the four classes of the study's job (`fahmc.engines.flare.job`) can run, and no code can come with a job;
 - only the analyst may submit, and may do nothing else to a site: no shell, no reading of files or logs;
 - logs stay where they are written.
 """
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fahmc.engines.flare.job import ALLOWED_CLASSES
+from fahmc.engines.flare.job import SAMPLING, Job
 from fahmc.engines.flare.rules import RULES_FILE
 from fahmc.errors import SettingsError
 
@@ -39,6 +39,8 @@ class Kit(NamedTuple):
     """host:port"""
     sites: tuple[str, ...]
     """In the order in which their replies are summed."""
+    job: Job
+    """What the study's policy allows to run."""
 
     @classmethod
     def load(cls, path: str | Path) -> Kit:
@@ -46,7 +48,8 @@ class Kit(NamedTuple):
         folder = Path(path).expanduser().resolve()
         try:
             entries = json.loads((folder / _KIT_FILE).read_text())
-            return cls(path=folder, **entries | {"sites": tuple(entries["sites"])})
+            entries |= {"sites": tuple(entries["sites"]), "job": Job(**entries["job"])}
+            return cls(path=folder, **entries)
         except FileNotFoundError:
             what = "does not exist" if not folder.exists() else "holds no start-up kit"
             raise SettingsError(f"{path} {what}; give a folder that `fahmc federation init` made.") from None
@@ -66,7 +69,14 @@ def require_flare() -> None:
 
 
 def make_kits(
-    folder: Path, *, study: str, server: str, sites: Sequence[str], analyst: str, columns: Sequence[str] | None = None
+    folder: Path,
+    *,
+    study: str,
+    server: str,
+    sites: Sequence[str],
+    analyst: str,
+    columns: Sequence[str] | None = None,
+    job: Job = SAMPLING,
 ) -> dict[str, Kit]:
     """Make the kits of a study in a new folder, one folder each; ``columns`` are proposed to the sites."""
     host, port = _checked_names(study, server, sites, analyst)
@@ -81,9 +91,9 @@ def make_kits(
         for name, role in roles.items():
             source = made / {"server": host, "analyst": analyst}.get(role, name)
             shutil.copytree(source, folder / name)
-            _restrict(folder / name, role, columns)
+            _restrict(folder / name, role, columns, job)
             entries = {"role": role, "name": analyst if role == "analyst" else name, "study": study}
-            entries |= {"server": f"{host}:{port}", "sites": list(sites)}
+            entries |= {"server": f"{host}:{port}", "sites": list(sites), "job": job._asdict()}
             (folder / name / _KIT_FILE).write_text(json.dumps(entries, indent=1))
     return {name: Kit.load(folder / name) for name in roles}
 
@@ -144,7 +154,7 @@ class _Silent:
     info = warning = error = debug
 
 
-def _restrict(kit: Path, role: str, columns: Sequence[str] | None) -> None:
+def _restrict(kit: Path, role: str, columns: Sequence[str] | None, job: Job) -> None:
     """Write the study's policy into a kit, and take out what only FLARE's own commands use."""
     for file in [*kit.glob("*.txt"), *kit.glob("startup/*.sh"), *kit.glob("local/*.sample")]:
         file.unlink()
@@ -154,7 +164,7 @@ def _restrict(kit: Path, role: str, columns: Sequence[str] | None) -> None:
         return
     local = kit / "local"
     resources = json.loads((local / "resources.json.default").read_text())
-    resources["class_allow_list"] = list(ALLOWED_CLASSES)
+    resources["class_allow_list"] = list(job.classes)
     resources["allow_log_streaming"] = False
     streamers = ("site_log_streamer", "log_receiver")
     resources["components"] = [part for part in resources["components"] if part["id"] not in streamers]
@@ -236,6 +246,7 @@ def _rules_text(site: str, columns: Sequence[str] | None) -> str:
         "minimum_rows = 10\n"
         '# models = ["logistic_regression"]   # ready-made models that may run here; all by default\n'
         '# own_models = ["module:attribute"]  # models of Python code that is installed here; none by default\n'
+        '# own_samplers = ["module:Class"]    # samplers of Python code that is installed here; none by default\n'
     )
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
+from fahmc.engines.flare.job import SAMPLING, Job
 from fahmc.engines.flare.kits import Kit, make_kits
 from fahmc.engines.flare.processes import Participant
 from fahmc.engines.flare.rules import Rules
@@ -29,10 +30,12 @@ class Loopback:
         Where the kits go; it must be empty or absent.
     sites
         The sites' rules by name, in the order in which their replies are summed.
+    job
+        Who works at server and sites.
     """
 
-    def __init__(self, folder: Path, sites: Mapping[str, Rules], study: str = "loopback"):
-        self._folder, self._rules, self._study = Path(folder).resolve(), dict(sites), study
+    def __init__(self, folder: Path, sites: Mapping[str, Rules], study: str = "loopback", job: Job = SAMPLING):
+        self._folder, self._rules, self._study, self._job = Path(folder).resolve(), dict(sites), study, job
         self.kits: dict[str, Kit] = {}
         self.participants: dict[str, Participant] = {}
 
@@ -47,6 +50,7 @@ class Loopback:
             server=f"localhost:{free_port()}",
             sites=list(self._rules),
             analyst="analyst@loopback.local",
+            job=self._job,
         )
         try:
             for name in ("server", *self._rules):

@@ -5,6 +5,7 @@ columns = ["preterm", "age"]       what may be used; "all" for every column of t
 minimum_rows = 10                  refuse to take part with fewer complete rows
 models = ["logistic_regression"]   ready-made models that may run here; all by default
 own_models = ["study:model"]       models of the site's own Python, imported here; none by default
+own_samplers = ["study:Sampler"]   samplers, gradients and schedules of the site's own Python; none by default
 private_seed = 7                   for tests: draw the private randomness from this, not from the site's secret
 """
 
@@ -24,10 +25,10 @@ from typing import Any, Literal
 import pydantic
 from pydantic import ConfigDict, Field
 
-from fahmc.engines.recipes import READY_MADE
 from fahmc.errors import FederationError, SettingsError
+from fahmc.registry import choices
 
-RULES_FILE = "site.toml"
+RULES_FILE, SERVER_FILE = "site.toml", "server.toml"
 _SETTLED_FILE = "fahmc-site.json"
 _SECRET_FILE = "fahmc-secret"
 _SECRET_BYTES = 32
@@ -41,8 +42,9 @@ class Rules(pydantic.BaseModel):
     file: str
     columns: list[str] | Literal["all"]
     minimum_rows: int = Field(default=10, ge=1)
-    models: list[str] = list(READY_MADE)
+    models: list[str] = Field(default_factory=lambda: list(choices("model")))
     own_models: list[str] = []
+    own_samplers: list[str] = []
     private_seed: int | None = Field(default=None, ge=0, lt=2**64)
 
     def allows(self, column: str) -> bool:
@@ -86,14 +88,41 @@ def read_rules(path: Path, data: Path | None = None) -> Rules:
     try:
         rules = Rules.model_validate(table)
     except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(_sentence(path, entry) for entry in error.errors())) from error
+        raise SettingsError(_sentences(path, error, Rules)) from error
     if not Path(rules.file).is_file():
         named = "--data" if data is not None else f"file in {path}"
         raise SettingsError(f"{named} is {rules.file}, but there is no such file. Name the site's table of rows.")
-    unknown = [name for name in rules.models if name not in READY_MADE]
+    ready_made = choices("model")
+    unknown = [name for name in rules.models if name not in ready_made]
     if unknown:
-        raise SettingsError(f"{path}: models names {unknown[0]!r}; ready-made are {', '.join(READY_MADE)}.")
+        raise SettingsError(f"{path}: models names {unknown[0]!r}; ready-made are {', '.join(ready_made)}.")
     return rules
+
+
+class ServerRules(pydantic.BaseModel):
+    """The server's own settings."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    own_samplers: list[str] = []
+
+
+def server_samplers(local: Path) -> list[str]:
+    """Return what else than fahmc's own samplers the server may import: ``own_samplers`` in its kit's server.toml.
+
+    The server needs a sampler's class to combine replies; it runs none of it on rows.
+    """
+    path = local.parent / SERVER_FILE
+    try:
+        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).own_samplers
+    except FileNotFoundError:
+        return []
+    except pydantic.ValidationError as error:
+        raise FederationError(
+            f"the server's own file is refused. {_sentences(SERVER_FILE, error, ServerRules)}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise FederationError(f"the server's {SERVER_FILE} cannot be read: {error}.") from error
 
 
 def write_settled_rules(local: Path, rules: Rules) -> None:
@@ -141,10 +170,14 @@ def row_mark(secret: bytes, digest: str) -> str:
     return hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def _sentence(path: Path, entry: Any) -> str:
+def _sentences(file: Path | str, error: pydantic.ValidationError, rules: type[pydantic.BaseModel]) -> str:
+    return "\n".join(_sentence(file, entry, rules) for entry in error.errors())
+
+
+def _sentence(file: Path | str, entry: Any, rules: type[pydantic.BaseModel]) -> str:
     name = ".".join(str(part) for part in entry["loc"])
     if entry["type"] == "extra_forbidden":
-        return f"{path}: {name} is not known. Known here: {', '.join(Rules.model_fields)}."
+        return f"{file}: {name} is not known. Known here: {', '.join(rules.model_fields)}."
     if name.startswith("columns."):
         name = "columns"
     if entry["type"] == "missing":
@@ -152,5 +185,5 @@ def _sentence(path: Path, entry: Any) -> str:
             "file": "where is this site's table? Or say it with --data.",
             "columns": "what may others use of it?",
         }
-        return f"{path}: {name} is missing. Add it: {meaning.get(name, 'it has no default.')}"
-    return f"{path}: {name} = {entry['input']!r}: {entry['msg'][0].lower()}{entry['msg'][1:]}."
+        return f"{file}: {name} is missing. Add it: {meaning.get(name, 'it has no default.')}"
+    return f"{file}: {name} = {entry['input']!r}: {entry['msg'][0].lower()}{entry['msg'][1:]}."

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fahmc.engines.block import Abandoned
 from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.kits import Kit
+from fahmc.engines.flare.messages import Close, Request, Status, Stop
+from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError, error_class
 
 logger = logging.getLogger("fahmc")
@@ -59,17 +60,17 @@ class Session:
             except Unreachable as error:
                 self._be_patient(str(error))
 
-    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def ask(self, request: Request, seconds: float) -> dict[str, Any]:
         """Have the job do something; what a site refuses is raised, what may pass becomes `Unreachable`."""
         assert self._job is not None
         answer = self._connection.ask(self._job, request, seconds)
         raise_end(answer.get("end"))
         return answer
 
-    def command(self, request: dict[str, Any], **wait: float) -> dict[str, Any]:
+    def command(self, request: Request, **options: Any) -> dict[str, Any]:
         """Send one command."""
         assert self._job is not None
-        return self._connection.command(self._job, request, **wait)
+        return self._connection.command(self._job, request, **options)
 
     def check_job(self) -> None:
         """Notice a job that has ended."""
@@ -82,13 +83,13 @@ class Session:
         """Have the server do no more rounds of a run that was left early."""
         if self._job is not None:
             with contextlib.suppress(Unreachable, FederationError):
-                self.command({"do": "stop"}, wait=0.0)
+                self.command(Stop(), wait=0.0)
 
     def close(self) -> None:
         """End the job and log out."""
         if self._job is not None:
             try:
-                self.command({"do": "close"}, wait=0.0)
+                self.command(Close(), wait=0.0)
             except (Unreachable, FederationError):
                 self._connection.abort(self._job)
         self._connection.close()
@@ -138,7 +139,7 @@ class Session:
 
     def _is_in_use(self, job: str) -> bool:
         try:
-            status = self._connection.command(job, {"do": "status"}, wait=0.0)
+            status = self._connection.command(job, Status(), wait=0.0)
         except Unreachable:  # it has not started, or ends just now
             return False
         return status["is_working"] and status["silent_for"] < _BUSY
@@ -155,7 +156,7 @@ class Session:
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             try:
-                self.command({"do": "status"}, wait=0.0)
+                self.command(Status(), wait=0.0)
                 return
             except Unreachable as error:
                 self.check_job()

@@ -1,10 +1,4 @@
-"""From a model's log densities to the clients' potentials.
-
-    f_c(θ) = ( (n / n_c) Σ_{rows z of c} −log p(z | θ)  −  log prior(θ) ) / τ
-
-Since Σ_c w_c = 1, the prior counts once in f = Σ_c w_c f_c, and with w_c = n_c / n the target exp(−f) is the posterior
-given all rows (at temperature τ). This file is the only place where the sign changes.
-"""
+"""What the user says of a model: log densities of rows and of the prior, a start, and names."""
 
 from __future__ import annotations
 
@@ -12,16 +6,15 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fahmc.errors import ModelError, SettingsError
-from fahmc.types import Batch, Client, Key, Position, Vector
+from fahmc.types import Batch, Key, Position
 
 
 def _flat_prior(position: Position) -> float:
@@ -33,7 +26,7 @@ class Linear:
     """Says that a model is a generalised linear one: it sees a parameter only through ``covariates @ parameter``.
 
     It adds nothing to the model and need not be given; chains whose clients hold fewer rows than the parameter has
-    entries run faster with it (`fahmc.dynamics.row_space`, docs/benchmarks.md). The position must be a dict.
+    entries run faster with it (`fahmc.engines.in_process.row_space`, docs/benchmarks.md). The position must be a dict.
 
     Parameters
     ----------
@@ -144,50 +137,6 @@ class Model:
         return self.predict_fn(position, batch)
 
 
-class Potentials(NamedTuple):
-    """The clients' potentials as functions of a flat position."""
-
-    dimension: int
-    template: Position
-    """Structure and shapes of the user's position, without values."""
-    unravel: Callable[[Vector], Position]
-    value: Callable[[Vector, Client], Float[Array, ""]]
-    """f_c"""
-    gradient: Callable[[Vector, Client], Vector]
-    """grad f_c"""
-    value_and_gradient: Callable[[Vector, Client], tuple[Float[Array, ""], Vector]]
-
-
-def build_potentials(model: Model, position: Position, client: Client, name: str) -> Potentials:
-    """Flatten the model and check that its functions fit the client's rows.
-
-    Parameters
-    ----------
-    position
-        Any position; only its structure and shapes count.
-    client, name
-        A client on which the functions are tried (by shape alone), and its name for error messages.
-    """
-    flat, unravel = ravel_pytree(position)
-    _check_likelihood(model, position, client, name)
-    _check_prior(model, position)
-
-    def value(vector: Vector, client: Client) -> Float[Array, ""]:
-        position = unravel(vector)
-        loss = -jnp.sum(client.row_weights * model.loglikelihood_fn(position, client.rows))
-        # weak: a Python number from a flat prior must not widen the dtype
-        return (client.scale * loss - jnp.asarray(model.logprior_fn(position), loss.dtype)) / model.temperature
-
-    return Potentials(
-        dimension=flat.size,
-        template=jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), position),
-        unravel=unravel,
-        value=value,
-        gradient=jax.grad(value),
-        value_and_gradient=jax.value_and_grad(value),
-    )
-
-
 def as_position(position: Position, dtype: np.dtype, origin: str) -> Position:
     """Convert a user's position to floating arrays of ``dtype``, or say why it cannot be one."""
     leaves = jax.tree.leaves(position)
@@ -199,23 +148,6 @@ def as_position(position: Position, dtype: np.dtype, origin: str) -> Position:
         if not np.isfinite(np.asarray(leaf)).all():
             raise ModelError(f"{origin} holds NaN or infinity; chains must start at finite numbers.")
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), position)
-
-
-def _check_likelihood(model: Model, position: Position, client: Client, name: str) -> None:
-    num_rows = client.row_weights.shape[0]
-    result = try_shape("loglikelihood_fn", f" on client {name!r}", model.loglikelihood_fn, position, client.rows)
-    if getattr(result, "shape", None) != (num_rows,):
-        shapes = jax.tree.map(lambda leaf: leaf.shape, result)
-        raise ModelError(
-            f"loglikelihood_fn returned shape {shapes} for the {num_rows} rows of client {name!r}; it must return one "
-            f"value per row, shape ({num_rows},). Return the rows' terms, not their sum."
-        )
-
-
-def _check_prior(model: Model, position: Position) -> None:
-    result = try_shape("logprior_fn", "", model.logprior_fn, position)
-    if np.shape(result) != ():
-        raise ModelError(f"logprior_fn returned shape {np.shape(result)}; it must return one number. Sum its terms.")
 
 
 def try_shape(name: str, where: str, function: Callable, *arguments: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from fahmc.types import Client
 
@@ -24,6 +24,30 @@ class Pair(NamedTuple):
 
     def __add__(self, other: Pair) -> Pair:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Pair(self.at + other.at, self.rate + other.rate)
+
+
+class Course(NamedTuple):
+    """What changes in a round: what all clients have in common, then each one's deviation from it."""
+
+    step: Int[Array, ""]
+    """Leapfrog steps taken since the round began."""
+    trajectory: Int[Array, ""]
+    k: Int[Array, ""]
+    """The next step is step k of this trajectory."""
+    base: Pair
+    force: Pair
+    noise: Pair
+    predictor: Pair
+    own: list[Pair]
+    """γ_c and its rate, [client, column, row] for each bucket; a column is an output of a chain."""
+    reached: list[Array]
+    """X_c X_c′ γ_c, as of the last kick."""
+    rest: list[Pair]
+    """[client, chain, other] for each bucket."""
+    outside: Pair
+    """[dim, column]: the clients' average of this round's noise that no likelihood sees."""
+    outside_cov: Float[Array, "2 2"]
+    """Covariance of one client's such noise, on a coordinate."""
 
 
 def times(vectors: Array, matrices: Any) -> Array:

@@ -20,7 +20,7 @@ the prior; its effect after k steps is N(0, V_k) on each coordinate, and the cli
 covariance Σ_c w_c² V_k ⊗ (I − Q_c Q_c′). The same law, not the same numbers.
 """
 
-from fahmc.dynamics.row_space.choice import is_possible, pays
-from fahmc.dynamics.row_space.rounds import RowSpace
+from fahmc.engines.in_process.row_space.choice import choose
+from fahmc.engines.in_process.row_space.rounds import RowSpace
 
-__all__ = ["RowSpace", "is_possible", "pays"]
+__all__ = ["RowSpace", "choose"]

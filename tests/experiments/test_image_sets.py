@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fahmc.data.fetch import MissingFileError, Source, locate, obtain
-from fahmc.data.image_formats import records_digest
-from fahmc.data.images import (
+from fahmc.errors import DataError
+from fahmc.experiments.fetch import MissingFileError, Source, locate, obtain
+from fahmc.experiments.image_formats import records_digest
+from fahmc.experiments.image_sets import (
     IMAGE_SETS,
     CifarPair,
     IdxPart,
@@ -27,8 +28,7 @@ from fahmc.data.images import (
     load_images,
     stand_in,
 )
-from fahmc.data.simulated import logistic_rows
-from fahmc.errors import DataError
+from fahmc.experiments.logistic_rows import logistic_rows
 
 # The discard port: nothing listens there.
 NOWHERE = "http://127.0.0.1:9"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 _PACKAGES = ("fahmc", "jax", "jaxlib", "numpy", "torch", "blackjax", "numpyro")
+# By system: what prints the name of the processor, and what its line begins with.
+_CPU_MODELS = {"Linux": (["lscpu"], "Model name:"), "Darwin": (["sysctl", "-n", "machdep.cpu.brand_string"], "")}
 
 
 def machine_facts() -> dict[str, Any]:
@@ -34,11 +37,14 @@ def _version(package: str) -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown processor"
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
+    """Ask the system: Python itself often knows no more than the architecture."""
+    command, label = _CPU_MODELS.get(platform.system(), ([], ""))
+    lines: list[str] = []
+    if command and shutil.which(command[0]):
+        done = subprocess.run(command, env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+    told = [line.removeprefix(label).strip() for line in lines if line.startswith(label)]
+    return next(iter(told), platform.processor()) or "unknown processor"
 
 
 def num_cores() -> int:

@@ -4,7 +4,7 @@
 >>> images.train["x"].shape, images.train["y"].shape, images.num_classes
 ((6, 3072), (6,), 2)
 
-`load_images` returns the real ones; `fahmc.data.fetch` says where their files are looked for.
+`load_images` returns the real ones; `fahmc.experiments.fetch` says where their files are looked for.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fahmc.data.fetch import ContentError, MissingFileError, Source, locate, obtain
-from fahmc.data.image_formats import read_cifar, read_idx, records_digest
 from fahmc.errors import DataError
+from fahmc.experiments.fetch import ContentError, MissingFileError, Source, locate, obtain
+from fahmc.experiments.image_formats import read_cifar, read_idx, records_digest
 
 Rows = dict[str, np.ndarray]
 

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from fahmc.data.fetch import ContentError, read_content
+from fahmc.experiments.fetch import ContentError, read_content
 
 # A record of the binary version: the label, then the red, the green and the blue pixels, row by row.
 _RECORD_BYTES = 1 + 3 * 32 * 32

@@ -11,7 +11,7 @@ import numpy as np
 from fahmc.types import Client
 
 
-class Rows(NamedTuple):
+class RowBasis(NamedTuple):
     """What is computed of the clients' rows before the run. Lists have an entry for each bucket of clients."""
 
     clients: list[Client]
@@ -19,8 +19,8 @@ class Rows(NamedTuple):
     """[client, row, row] X_c X_c′; None for an orthonormal basis."""
     factors: list[Any]
     """[client, row, row] L_c in X_c = L_c Q_c′, and L_c′; None where the basis is the rows themselves."""
-    basis: Any
-    """[row, dim]"""
+    rows: Any
+    """[row, dim] of all clients: their rows, or with noise an orthonormal basis of each client's."""
     transposed: Any
     """[dim, row] The basis again: XLA is slower at products with a matrix that it has to transpose."""
     outside: Any
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     None where the way over the coefficients is shorter."""
 
 
-def prepare_rows(clients: list[Client], covariates_name: str, *, is_noisy: bool) -> Rows:
+def build_basis(clients: list[Client], covariates_name: str, *, is_noisy: bool) -> RowBasis:
     """Compute what depends on the rows alone."""
     covariates = [np.asarray(bucket.rows[covariates_name], np.float64) for bucket in clients]
     weights = np.concatenate([bucket.weight for bucket in clients]).astype(np.float64)
@@ -48,7 +48,7 @@ def prepare_rows(clients: list[Client], covariates_name: str, *, is_noisy: bool)
         spans = np.repeat(weights, np.concatenate([np.full(len(q), q.shape[1]) for q in bases]))
         outside = _square_root(np.sum(weights**2) * np.eye(dimension) - (basis.T * spans**2) @ basis)
     spread = basis @ np.concatenate([basis.T, outside], axis=1) if num_rows <= 2 * dimension else None
-    arrays = Rows(clients, list(grams), list(factors), basis, basis.T, outside, spread)
+    arrays = RowBasis(clients, list(grams), list(factors), basis, basis.T, outside, spread)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else None), arrays)
 
 

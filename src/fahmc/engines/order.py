@@ -1,0 +1,133 @@
+"""What a run says to clients in other processes, and to the server between them: plain values, no code.
+
+Everything derives from it there: what the messages look like, the client's round, the roots of its randomness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pydantic
+
+from fahmc import keys, registry, tree
+from fahmc.dynamics.sampler import Exchange, Phase, Sampler
+from fahmc.engines.run import Run
+from fahmc.errors import FederationError, SettingsError
+from fahmc.models.recipes import model_recipe
+from fahmc.types import ChainKeys, Numbers, Position
+
+
+@dataclass(frozen=True)
+class Order:
+    """One phase of a run."""
+
+    model: dict[str, Any]
+    """How to make the model (`fahmc.models.recipes`)."""
+    sampler: dict[str, Any]
+    """How to make the sampler (`fahmc.registry`)."""
+    phase: str
+    stream: str
+    """What the phase's random streams are called."""
+    seed: int
+    num_chains: int
+    dtype: str
+    template: Any
+    """The structure of a position (`fahmc.tree.skeleton`)."""
+    leaf_shapes: dict[str, list[int]]
+    weights: dict[str, float]
+    """w_c by client, in the order in which replies are summed."""
+    num_rows: int
+    """n, of all clients."""
+
+    @classmethod
+    def of(cls, run: Run, phase: Phase) -> Order:
+        """Write down what a phase of a run is."""
+        template = run.target.template
+        leaves = zip(tree.leaf_names(template), jax.tree.leaves(template), strict=True)
+        weights = zip(run.federation.names, map(float, run.federation.weights), strict=True)
+        return cls(
+            model=model_recipe(run.model),
+            sampler=sampler_recipe(phase.sampler),
+            phase=phase.name,
+            stream=run.stream(phase),
+            seed=run.seed,
+            num_chains=run.num_chains,
+            dtype=run.dtype.name,
+            template=tree.skeleton(template),
+            leaf_shapes={name: list(leaf.shape) for name, leaf in leaves},
+            weights=dict(weights),
+            num_rows=run.federation.num_rows,
+        )
+
+    @classmethod
+    def read(cls, text: str) -> Order:
+        """Read what `text` wrote, or refuse it."""
+        try:
+            return _ADAPTER.validate_json(text)
+        except pydantic.ValidationError as error:
+            raise FederationError("the order cannot be read; is this fahmc as new as the analyst's?") from error
+
+    @property
+    def text(self) -> str:
+        """The order as JSON; the same order is the same text."""
+        return _ADAPTER.dump_json(self).decode()
+
+    @property
+    def identity(self) -> str:
+        """What the order is called: a checksum of its text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    @property
+    def precision(self) -> np.dtype:
+        """The run's dtype."""
+        return np.dtype(self.dtype)
+
+    @property
+    def position(self) -> Position:
+        """A position of the run's structure, all zeros."""
+        return tree.fill(
+            self.template, {leaf: np.zeros(shape, self.precision) for leaf, shape in self.leaf_shapes.items()}
+        )
+
+    def build_sampler(self, own_samplers: Collection[str] = ()) -> Sampler:
+        """Make the sampler; one that is not fahmc's only if it is listed."""
+        try:
+            sampler = registry.decode("sampler", self.sampler, ("sampler",), own_samplers)
+        except SettingsError as error:
+            raise FederationError(str(error)) if "not listed here" in str(error) else error from None
+        _check_runs_at_sites(sampler)
+        return sampler
+
+    def exchange(self, sampler: Sampler) -> Exchange:
+        """Return the messages."""
+        return sampler.exchange(sum(int(np.prod(shape)) for shape in self.leaf_shapes.values()))
+
+    def numbers(self, sampler: Sampler) -> Numbers:
+        """Return the sampler's settings that are data."""
+        return sampler.numbers(self.position, self.precision)
+
+    def chain_keys(self, private_seed: int | None = None) -> ChainKeys:
+        """Return the roots of the chains' randomness; the private ones from a seed of the caller's own."""
+        return keys.chain_keys(self.seed, self.num_chains, private_seed, self.stream)
+
+
+_ADAPTER = pydantic.TypeAdapter(Order)
+
+
+def sampler_recipe(sampler: Any) -> dict[str, Any]:
+    """Write a sampler as JSON values, or say why other processes cannot run it."""
+    _check_runs_at_sites(sampler)
+    return registry.encode(sampler, "sampler")
+
+
+def _check_runs_at_sites(sampler: Any) -> None:
+    registry.require("sampler", sampler)
+    if sampler.pools_rows:
+        raise SettingsError(
+            f"{type(sampler).__name__} runs on one machine; a federation takes FAHMC, FALD or DebiasedFAHMC."
+        )

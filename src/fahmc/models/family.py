@@ -1,0 +1,31 @@
+"""Families of models: functions of settings that return a model which remembers how it was made."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ParamSpec
+
+from fahmc.density.model import Model
+from fahmc.registry import name_of, register
+
+_Settings = ParamSpec("_Settings")
+
+
+def family(build: Callable[_Settings, Model]) -> Callable[_Settings, Model]:
+    """Register a function that makes models, as ``@fahmc.models.family``.
+
+    Its models can then be named in files, and made anew by the sites of a real federation that have its module and list
+    it in their own rules (``own_models``).
+    """
+
+    @functools.wraps(build)
+    def build_with_recipe(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Model:
+        signature = inspect.signature(build)
+        bound = signature.bind(*args, **kwargs)
+        settings = dict(zip(signature.parameters, bound.args, strict=False)) | bound.kwargs
+        return replace(build(*args, **kwargs), recipe={**(name_of(build_with_recipe) or {}), **settings})
+
+    return register("model")(build_with_recipe)
