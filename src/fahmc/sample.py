@@ -103,8 +103,8 @@ def sample(
     precision, engine = _precision(dtype), _chosen_engine(engine, row_space)
     with (
         jax.enable_x64(precision == np.float64),
-        _reached(model, federation, sampler, private_seed, engine) as (model, federation),
         Interrupt() as interrupt,
+        _reached(model, federation, sampler, private_seed, engine, interrupt) as (model, federation),
     ):
         run = make_run(
             model,
@@ -149,7 +149,7 @@ def _chosen_engine(engine: Engine | None, row_space: bool | None) -> Engine:
 
 @contextmanager
 def _reached(
-    model: Model, federation: Any, sampler: Any, private_seed: int | None, engine: Any
+    model: Model, federation: Any, sampler: Any, private_seed: int | None, engine: Any, interrupt: Interrupt
 ) -> Iterator[tuple[Model, Federation]]:
     """Have a federation to sample: the one given, or that of sites, which are let go at the end."""
     is_remote = hasattr(engine, "open")
@@ -167,7 +167,11 @@ def _reached(
     if private_seed is not None:
         raise SettingsError("private_seed is set, but every site draws its private part from a secret of its own.")
     try:
-        yield engine.open(model, federation, sampler)
+        try:
+            reached = engine.open(model, federation, sampler, lambda: interrupt.requested)
+        except Abandoned:
+            raise KeyboardInterrupt("interrupted while the sites were asked: nothing was drawn yet") from None
+        yield reached
     finally:
         engine.release()
 

@@ -172,8 +172,13 @@ class Engine(Protocol):
 class RemoteEngine(Engine, Protocol):
     """One whose clients hold rows that are not here: it takes `Sites` in the place of a `Federation`."""
 
-    def open(self, model: Model, sites: Sites, sampler: Any) -> tuple[Model, RemoteFederation]:
-        """Ask the sites what they hold; the model comes back with its coefficients named after their columns."""
+    def open(
+        self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool]
+    ) -> tuple[Model, RemoteFederation]:
+        """Ask the sites what they hold; the model comes back with its coefficients named after their columns.
+
+        Raises `Abandoned` if the user wants no more before they answer.
+        """
         ...
 
     def release(self) -> None:

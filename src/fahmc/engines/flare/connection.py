@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from fahmc.engines.flare.job import COMMAND, write_job
 from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.engines.flare.messages import Request, write_request
+from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError, SettingsError
 
 # How long a command may wait at the server for an answer; then it is sent again. Ctrl-C is noticed in between.
@@ -86,10 +87,14 @@ class Connection:
         """
         return self._do("do_app_command", job, COMMAND, write_request(request) | {"wait": wait, "id": identity})
 
-    def ask(self, job: str, request: Request, seconds: float) -> dict[str, Any]:
-        """Have the job do something, and wait for the answer."""
+    def ask(
+        self, job: str, request: Request, seconds: float, is_stopping: Callable[[], bool] = lambda: False
+    ) -> dict[str, Any]:
+        """Have the job do something, and wait for the answer, unless the user wants no more."""
         identity, deadline = uuid.uuid4().hex, time.monotonic() + seconds
         while (answer := self.command(job, request, identity=identity)).get("pending"):
+            if is_stopping():
+                raise Abandoned
             if time.monotonic() > deadline:
                 raise Unreachable(f"the server did not answer within {seconds:g} s")
         return answer
@@ -138,7 +143,7 @@ def _errors_named() -> Iterator[None]:
     """Tell apart what may pass, what the server's policy forbids, and faults."""
     try:
         yield
-    except (FederationError, SettingsError, Unreachable):
+    except (FederationError, SettingsError, Unreachable, Abandoned):
         raise
     except Exception as error:
         kind, words = type(error).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]

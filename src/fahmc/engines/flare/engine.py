@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,9 @@ class Flare:
         self._is_kept = False
         self.release()
 
-    def open(self, model: Model, sites: Sites, sampler: Any) -> tuple[Model, RemoteFederation]:
+    def open(
+        self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool] = lambda: False
+    ) -> tuple[Model, RemoteFederation]:
         """Ask the sites what they hold; the model comes back with its coefficients named after their columns."""
         # What cannot be sent is refused before anybody is asked.
         model_recipe(model)
@@ -96,7 +99,7 @@ class Flare:
         )
         session, seconds = self._session, _SURVEY_STEPS * self.setup_timeout
         survey = self._survey
-        answer = session.insist(lambda: session.ask(survey, seconds))
+        answer = session.insist(lambda: session.ask(survey, seconds), is_stopping)
         example = {
             name: np.zeros((1, *array["shape"]), array["dtype"]) for name, array in sorted(answer["arrays"].items())
         }

@@ -44,13 +44,16 @@ class Session:
         self._lost_since: float | None = None
         self._has_warned = False
         self._vain_jobs = 0
+        self._is_stopping: Callable[[], bool] = lambda: False
         self.number = 0
         """How many jobs there were: what the sites were told before the latest one is forgotten."""
 
     def insist(self, action: Callable[[], _Answer], is_stopping: Callable[[], bool] = lambda: False) -> _Answer:
         """Do something that needs the job, as often as it takes, until patience ends or the user wants no more."""
+        self._is_stopping = is_stopping
         while True:
-            if self._lost_since is not None and is_stopping():
+            # Asked for, not raised: an exception out of nowhere may end in some library that ignores it.
+            if is_stopping() and (self._lost_since is not None or self._job is None):
                 raise Abandoned
             try:
                 self._ensure_job()
@@ -63,7 +66,7 @@ class Session:
     def ask(self, request: Request, seconds: float) -> dict[str, Any]:
         """Have the job do something; what a site refuses is raised, what may pass becomes `Unreachable`."""
         assert self._job is not None
-        answer = self._connection.ask(self._job, request, seconds)
+        answer = self._connection.ask(self._job, request, seconds, self._is_stopping)
         raise_end(answer.get("end"))
         return answer
 
@@ -159,6 +162,8 @@ class Session:
                 self.command(Status(), wait=0.0)
                 return
             except Unreachable as error:
+                if self._is_stopping():
+                    raise Abandoned from error
                 self.check_job()
                 self._check_sites()
                 if time.monotonic() > deadline:
