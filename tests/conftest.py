@@ -70,6 +70,20 @@ def after_each_block(monkeypatch):
     return call
 
 
+@pytest.fixture
+def compilations():
+    """How many programs XLA has compiled since."""
+    events = []
+
+    def listen(event: str, duration_secs: float, **kwargs) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
 @pytest.fixture(scope="session")
 def unlike_gaussians() -> Study:
     """Three clients that disagree in mean, curvature and weight."""

@@ -6,7 +6,7 @@ for any block length, chain batching, padding or order of replies:
     shared momentum     (seed, chain, trajectory)
     private momentum    (private seed, chain, trajectory, client)
     gradient estimate   (private seed, chain, trajectory, client, leapfrog step, half)
-    outside the rows    (private seed, chain, trajectory, leapfrog step), see `dynamics.row_space`
+    outside the rows    (private seed, chain, trajectory, leapfrog step), see `engines.in_process.row_space`
     acceptance          (seed, chain, trajectory)
     initial position    (seed, chain)
     a sampler's own     (seed, chain, any indices), or (private seed, chain, client, any indices)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -23,20 +22,6 @@ OTHERS = (
     {"inverse_mass_matrix": np.array([2.0, 0.1, 1.0])},
     {"step_size": 0.2, "num_leapfrog_steps": 2, "num_local_steps": 3, "inverse_mass_matrix": [1.0, 1.0, 1.0]},
 )
-
-
-@pytest.fixture
-def compilations():
-    """How many programs XLA has compiled since."""
-    events = []
-
-    def listen(event: str, duration_secs: float, **kwargs) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def with_other(phase: fahmc.Phase, settings: dict[str, Any]) -> fahmc.Phase:

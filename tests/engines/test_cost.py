@@ -48,20 +48,6 @@ def programs(monkeypatch) -> list:
     return made
 
 
-@pytest.fixture
-def compilations():
-    """How many programs XLA has compiled since."""
-    events = []
-
-    def listen(event: str, duration_secs: float, **kwargs) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
 def counting_model(traced: list, rows_seen: list) -> fahmc.Model:
     """A flat Gaussian model that counts how often its likelihood is traced, and the rows that are differentiated."""
 

@@ -86,8 +86,8 @@ def trajectory_end(
     """
     last = num_leapfrog_steps - 1
     if reuse_gradient:
-        # Between two moves the end of a step and the start of the next are one kick, of p_{k+1/2}: a pass over the
-        # arrays less (a tenth of the time of a round of 20 clients, 4 chains and 1000 coefficients).
+        # Between two moves the end of a step and the start of the next are one kick, of p_{k+1/2}: one pass less
+        # over the arrays, which shows where they are large.
         def kick(momentum: Vector, gradient: Vector, share: float) -> Vector:
             return momentum - share * step_size * mass.force(gradient)
 
