@@ -10,6 +10,7 @@ from sklearn.neural_network import MLPClassifier
 
 import fahmc
 from fahmc import models
+from fahmc.errors import SettingsError
 
 GENERATOR = np.random.default_rng(5)
 X = GENERATOR.normal(size=(40, 3))
@@ -118,3 +119,12 @@ def test_conjugate_linear_regression_has_its_closed_form_posterior():
 def test_nonsense_is_refused(call, message):
     with pytest.raises(fahmc.errors.SettingsError, match=message):
         call()
+
+
+def test_a_setting_that_a_family_does_not_have_is_refused_in_its_name():
+    with pytest.raises(
+        SettingsError, match=r"logistic_regression\(prior_scal=...\) is not known, did you mean 'prior_"
+    ):
+        models.logistic_regression(prior_scal=2.0)  # type: ignore
+    with pytest.raises(SettingsError, match=r"poisson_regression\(outputs=...\) is not known"):
+        models.poisson_regression(outputs=(2,))  # type: ignore

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import ParamSpec
 
 from fahmc.density.model import Model
-from fahmc.registry import name_of, register
+from fahmc.errors import SettingsError
+from fahmc.registry import name_of, parameters_of, register, unknown_key
 
 _Settings = ParamSpec("_Settings")
 
@@ -23,6 +24,9 @@ def family(build: Callable[_Settings, Model]) -> Callable[_Settings, Model]:
 
     @functools.wraps(build)
     def build_with_recipe(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Model:
+        for key in kwargs:
+            if key not in (known := parameters_of(build)):
+                raise SettingsError(unknown_key(f"{build.__name__}({key}=...)", key, known))
         signature = inspect.signature(build)
         bound = signature.bind(*args, **kwargs)
         settings = dict(zip(signature.parameters, bound.args, strict=False)) | bound.kwargs
