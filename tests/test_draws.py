@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -92,6 +93,18 @@ def test_saved_and_loaded_draws_are_the_same(draws, tmp_path):
     np.testing.assert_allclose(
         loaded.predict({"x": np.ones((2, 3))}, model=MODEL), draws.predict({"x": np.ones((2, 3))})
     )
+
+
+def test_weights_bound_what_the_summary_claims_and_survive_a_file(draws, tmp_path):
+    plain = draws.summary()
+    ess, errors = [50.0, 1e9, 60.0, 1e9], [1.0, 0.0, 2.0, 0.0]
+    account = {"choices": ["..."], "doubts": [], "weights": {"k_hat": 0.3, "num_points": 9, "ess": ess, "mcse": errors}}
+    dataclasses.replace(draws, account=account).save(tmp_path / "run.nc")
+    loaded = fahmc.Draws.load(tmp_path / "run.nc")
+    assert loaded.account == account
+    table = loaded.summary()
+    assert list(table["ess_bulk"]) == [50.0, plain["ess_bulk"].iloc[1], 60.0, plain["ess_bulk"].iloc[3]]
+    assert list(table["mcse_mean"]) == [1.0, plain["mcse_mean"].iloc[1], 2.0, plain["mcse_mean"].iloc[3]]
 
 
 @pytest.mark.parametrize("content", [b"", b"not netcdf", None])

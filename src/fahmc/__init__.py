@@ -1,6 +1,8 @@
 """Bayesian federated learning: one posterior when the rows sit with several owners and may not move."""
 
 from fahmc import data, engines, errors, models, report, theory
+from fahmc.adaptive.auto import Auto
+from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -12,16 +14,19 @@ from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC, FALD
 from fahmc.dynamics.hmc import HMC
 from fahmc.dynamics.sampler import Exchange, Field, Phase, Sampler
+from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.registry import register
-from fahmc.report.convergence import RHatBelow
+from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.sample import sample
 
 __all__ = [
     "FAHMC",
     "FALD",
     "HMC",
+    "Auto",
     "DebiasedFAHMC",
     "Draws",
+    "EssAbove",
     "Exchange",
     "Federation",
     "Field",
@@ -35,6 +40,8 @@ __all__ = [
     "RHatBelow",
     "Sampler",
     "Sites",
+    "SplitHMC",
+    "SurrogatePosterior",
     "data",
     "engines",
     "errors",

@@ -46,6 +46,10 @@ class Draws:
     """``rounds`` (warm-up included), ``seconds``, ``row_gradients``, ``bytes_to_clients``, ``bytes_to_server``."""
     dims: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, Any] = field(default_factory=dict)
+    account: dict[str, Any] = field(default_factory=dict)
+    """What the sampler decided and knew, as JSON values. ``choices``: sentences, what was chosen and why. ``doubts``:
+    sentences, what may be wrong. ``weights``, of draws resampled by importance: ``k_hat``, ``num_points``, and ``ess``
+    and ``mcse`` (in the parameter's unit), a list of one number per flat coordinate each."""
     model: Any = field(default=None, repr=False)
     """The model that was sampled; not stored in files."""
 
@@ -74,7 +78,8 @@ class Draws:
     def summary(self, interval: float = 0.95) -> pandas.DataFrame:
         """Tabulate mean, sd, central interval, Monte Carlo errors, ESS and R-hat of every parameter, by ArviZ.
 
-        R-hat needs at least two chains and four draws, and is NaN otherwise.
+        R-hat needs at least two chains and four draws, and is NaN otherwise. Draws that were resampled from weighted
+        ones tell no more than these: ESS is at most, and the error of the mean at least, that of the weights.
         """
         import pandas
 
@@ -87,6 +92,10 @@ class Draws:
         table.insert(1, "sd", values.std())
         for place, level in enumerate(((1 - interval) / 2, (1 + interval) / 2), start=2):
             table.insert(place, f"{100 * level:g}%", values.quantile(level))
+        if weights := self.account.get("weights"):
+            for column in ("ess_bulk", "ess_tail"):
+                table[column] = np.minimum(table[column], weights["ess"])
+            table["mcse_mean"] = np.maximum(table["mcse_mean"], weights["mcse"])
         return table
 
     def to_arviz(self, log_likelihood: Any = None) -> arviz.InferenceData:
@@ -104,7 +113,7 @@ class Draws:
         dims = {name: list(self.dims[name]) for name in self.named() if name in self.dims}
         if log_likelihood is not None:
             rows = log_likelihood.pooled().rows[0] if hasattr(log_likelihood, "pooled") else log_likelihood
-            values = np.concatenate(self._map(self._need_model().loglikelihood_fn, rows, "loglikelihood_fn"))
+            values = np.concatenate(self._map(self._need_model().row_loglikelihoods, rows, "loglikelihood_fn"))
             groups["log_likelihood"] = {"rows": values.reshape(self.num_chains, self.num_draws, -1)}
             dims["rows"] = ["row"]
         attrs = {
@@ -131,6 +140,7 @@ class Draws:
                 "positions": tree.skeleton(self.positions),
                 "settings": self.settings,
                 "cost": self.cost,
+                "account": self.account,
                 "dims": {name: list(dims) for name, dims in self.dims.items()},
                 "coords": {name: [str(entry) for entry in entries] for name, entries in self.coords.items()},
             }
@@ -164,6 +174,7 @@ class Draws:
             stats=stats,
             settings=about["settings"],
             cost=about["cost"],
+            account=about.get("account", {}),
             dims=about["dims"],
             coords=about["coords"],
         )

@@ -14,17 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fahmc.adaptive.auto import Auto
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
 from fahmc.density.model import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.sampler import Phase, Sampler
 from fahmc.engines.in_process import InProcess
-from fahmc.engines.run import Abandoned, Divergence, Engine, Run, Session
+from fahmc.engines.run import SAMPLING, Abandoned, Divergence, Engine, Run, Session
 from fahmc.errors import DivergenceError, FederationError, SettingsError
-from fahmc.report.convergence import RHatBelow
+from fahmc.registry import require
+from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.runs.checkpoint import RunFolder
-from fahmc.runs.checks import check_stop_when, checked_count, checked_seed
+from fahmc.runs.checks import check_stop_when, checked_count, checked_num_rounds, checked_seed
 from fahmc.runs.history import History
 from fahmc.runs.pacing import Pacing
 from fahmc.runs.plan import fingerprint_of, make_run, settings_of
@@ -38,19 +40,19 @@ logger = logging.getLogger("fahmc")
 def sample(
     model: Model,
     federation: Federation | Sites,
-    sampler: Sampler,
-    num_rounds: int,
+    sampler: Sampler | None = None,
+    num_rounds: int | None = None,
     *,
     num_warmup_rounds: int = 0,
     num_chains: int = 4,
     seed: int = 0,
     private_seed: int | None = None,
     init: Position | None = None,
-    thin: int = 1,
+    thin: int | None = None,
     dtype: str | None = None,
     engine: Engine | None = None,
     checkpoint_dir: str | os.PathLike | None = None,
-    stop_when: RHatBelow | None = None,
+    stop_when: RHatBelow | EssAbove | None = None,
     progress: bool | None = None,
     block_rounds: int | None = None,
     row_space: bool | None = None,
@@ -61,14 +63,17 @@ def sample(
     ----------
     federation
         The clients' rows; or `Sites`, with an engine that reaches the sites which hold them.
+    sampler
+        By default `fahmc.Auto`, which needs no settings and finds out by itself how many rounds it takes.
     num_rounds, num_warmup_rounds
-        Rounds after warm-up, and warm-up rounds before them that are not kept.
+        Rounds after warm-up, and warm-up rounds before them that are not kept. With ``stop_when``, ``num_rounds`` may
+        be left out.
     seed, private_seed
         The same seeds give the same draws. ``private_seed`` feeds the clients' private momentum and minibatches.
     init
         Where chains start, instead of the model's ``init``: one position, or one a chain (leading axis ``num_chains``).
     thin
-        Keep every ``thin``-th round.
+        Keep every ``thin``-th round; by default every one, or with a sampler whose draws take K rounds every K-th.
     dtype
         ``"float32"`` or ``"float64"``; by default whichever JAX is set to.
     engine
@@ -77,7 +82,7 @@ def sample(
         Folder that makes the run durable: after a kill, the same call goes on where it stopped, with the same draws.
         A larger ``num_rounds`` extends a finished plan.
     stop_when
-        Stop before ``num_rounds`` once this rule holds, e.g. ``RHatBelow(1.01)``.
+        Stop before ``num_rounds`` once this rule holds, e.g. ``RHatBelow(1.01)`` or ``EssAbove(400)``.
     progress
         Show a progress bar; by default only on a terminal.
     block_rounds
@@ -90,16 +95,18 @@ def sample(
     Ctrl-C ends the run after the current block and returns what was drawn; a second Ctrl-C raises KeyboardInterrupt.
     A chain that leaves the finite numbers raises `DivergenceError`, whose ``draws`` are those before it.
     """
-    num_rounds = checked_count("num_rounds", num_rounds)
+    sampler = Auto() if sampler is None else sampler
+    num_rounds = checked_num_rounds(num_rounds, sampler, stop_when)
     num_warmup_rounds = checked_count("num_warmup_rounds", num_warmup_rounds, least=0)
     num_chains = checked_count("num_chains", num_chains)
-    thin = checked_count("thin", thin)
+    require("sampler", sampler)
+    thin = checked_count("thin", sampler.rounds_per_draw if thin is None else thin)
     block_rounds = None if block_rounds is None else checked_count("block_rounds", block_rounds)
     seed = checked_seed("seed", seed)
     private_seed = None if private_seed is None else checked_seed("private_seed", private_seed)
-    if thin > num_rounds:
+    if num_rounds is not None and thin > num_rounds:
         raise SettingsError(f"thin = {thin} keeps no draw of num_rounds = {num_rounds}; thin at most that much.")
-    check_stop_when(stop_when, num_chains, num_rounds // thin)
+    check_stop_when(stop_when, num_chains, None if num_rounds is None else num_rounds // thin)
     precision, engine = _precision(dtype), _chosen_engine(engine, row_space)
     with (
         jax.enable_x64(precision == np.float64),
@@ -189,8 +196,8 @@ def _drive(
 ) -> Draws:
     """Run block after block until the end, the stopping rule, Ctrl-C or a divergence."""
     ended = "complete"
-    with round_progress(run.phases, progress) as show:
-        show(history.phase_index, history.rounds_done)
+    with round_progress(progress) as show:
+        show(history.phase, history.rounds_done)
         while not history.is_complete:
             phase = history.phase
             if pacing.is_over(phase, history.rounds_done, history.positions):
@@ -200,7 +207,7 @@ def _drive(
                 break
             began = time.perf_counter()
             try:
-                num_rounds = pacing.next_block(phase, history.rounds_done, run.capacity)
+                num_rounds = pacing.next_block(phase, history.rounds_done, max(1, run.capacity(phase)))
                 block = session.advance(phase, history.state, history.rounds_done, num_rounds)
             except Abandoned:
                 continue
@@ -209,21 +216,22 @@ def _drive(
             seconds = time.perf_counter() - began
             pacing.measured(block.num_rounds, seconds)
             history.append(block, seconds)
-            if block.divergence is not None:
+            if block.divergence is not None and not phase.may_diverge:
                 raise _divergence_error(run, phase, history, block.divergence)
-            show(history.phase_index, history.rounds_done)
+            show(history.phase, history.rounds_done)
         # Also in the last block: whoever has more runs to come should not begin them.
         if interrupt.requested:
             ended = "interrupted"
-    return _conclude(history, ended, run.phases[-1].draws_after(run.phases[-1].num_rounds))
+    return _conclude(history, ended)
 
 
-def _conclude(history: History, ended: str, num_wanted: int) -> Draws:
+def _conclude(history: History, ended: str) -> Draws:
     """Put the draws together, and say what the user should know of them."""
     if ended == "interrupted" and not history.num_draws:
         raise KeyboardInterrupt("interrupted during warm-up: nothing was drawn yet")
     if ended == "interrupted":
-        logger.warning("Interrupted: %d of %d draws a chain were made.", history.num_draws, num_wanted)
+        wanted = history.phase.draws_after(history.phase.num_rounds)
+        logger.warning("Interrupted: %d of %d draws a chain were made.", history.num_draws, wanted)
     draws = history.draws(ended)
     if num_diverging := int(np.sum(draws.stats.get("diverging", 0))):
         logger.warning(
@@ -249,7 +257,7 @@ def _divergence_error(run: Run, phase: Phase, history: History, divergence: Dive
     kept = f"The {history.num_draws} draws a chain before it are kept" if draws else "No draw was made before it"
     where = f" in {history.folder.path}" if history.folder is not None and draws else ""
     hint = ", or look for a NaN gradient at the start" if divergence.round == 0 else ""
-    when = f"round {divergence.round}" + ("" if phase is run.phases[-1] else f" of the phase {phase.name!r}")
+    when = f"round {divergence.round}" + ("" if phase.name == SAMPLING else f" of the phase {phase.name!r}")
     who = f"Chain {divergence.chain} diverged" if run.exchange(phase).has_chains else "All chains diverged"
     places = [*(f"at client {name!r}" for name in run.federation.names), "where the replies are put together"]
     return DivergenceError(

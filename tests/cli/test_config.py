@@ -250,8 +250,6 @@ def test_all_wrong_settings_of_the_fixed_sections_are_reported_at_once(tmp_path)
 @pytest.mark.parametrize(
     ("pattern", "replacement", "words"),
     [
-        (r"(?s)\[run\].*", "", r"study\.toml: \[run\] is missing"),
-        (r"num_rounds = 20\n", "", r"line 19: run.num_rounds is missing"),
         (r'site_column = "Clinic"\n', "", r"line 5: \[data\]: give either file and site_column, or a table"),
         (r'outcome = ".*\n', "", r"line 5: \[data\]: features, missing, outcome_positive without outcome"),
         (r'name = "FAHMC"\n', "", r"line 13: sampler.name is missing; add name = one of FAHMC, FALD"),

@@ -114,6 +114,7 @@ FEDERATED: dict[str, fahmc.Sampler] = {
     "underdamped": Underdamped(0.1, 0.7, 2, gradient=Clipped(0.5)),
     "newton": NewtonStart(0.1, 3, 2, num_newton_rounds=3),
     "gathered": Gathered(0.1),
+    "split": fahmc.SplitHMC(2, center=(0.1, 0.2, 0.3), inverse_mass_matrix=(0.2, 0.3, 0.4)),
 }
 POOLED = {"hmc": fahmc.HMC(0.1, 3), "mhmc": fahmc.HMC(0.1, 3, metropolis=True)}
 # Randomness that clients keep to themselves. Exact gradients are above: ours, and a stranger's in a stranger's sampler.
@@ -179,7 +180,7 @@ def run_of(name: str, dtype: str) -> Run:
 
 
 def sample(name: str, dtype: str, engine: Engine, **options: Any) -> fahmc.Draws:
-    options = {"block_rounds": 8, "num_warmup_rounds": NUM_WARMUP_ROUNDS, **options}
+    options = {"block_rounds": 8, "num_warmup_rounds": NUM_WARMUP_ROUNDS, "thin": 1, **options}
     return fahmc.sample(
         model(), federation(), SAMPLERS[name], NUM_ROUNDS, num_chains=NUM_CHAINS, seed=SEED, dtype=dtype, engine=engine,
         progress=False, **options,

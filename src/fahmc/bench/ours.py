@@ -66,7 +66,7 @@ class Ours:
         """Go on for some rounds, in blocks no longer than the buffers for draws."""
         [phase] = self._run.phases
         self._state = begin(self._run, phase) if self._state is None else self._state
-        end, longest = self._round + num_units, self._run.capacity * self._run.thin
+        end, longest = self._round + num_units, self._run.capacity(phase) * self._run.thin
         while self._round < end:
             block = self._session.advance(phase, self._state, self._round, min(end - self._round, longest))
             if block.divergence is not None:

@@ -166,7 +166,8 @@ def _build_stop_rule(config: Config) -> Any:
     if rule is None:
         return None
     try:
-        return fahmc.RHatBelow(threshold=rule.r_hat, every=rule.every, method=rule.method)
+        by_r_hat = fahmc.RHatBelow(threshold=rule.r_hat, every=rule.every, method=rule.method)
+        return by_r_hat if rule.ess is None else fahmc.EssAbove(rule.ess, r_hat=rule.r_hat, every=rule.every)
     except SettingsError as error:
         raise config._source.refusal(("run", "stop_when"), str(error).replace("threshold", "r_hat", 1)) from error
 

@@ -129,15 +129,16 @@ class ResultFolder:
 
 def _check_same_run(path: Path, saved: Config, config: Config) -> None:
     """Refuse a configuration that differs in what draws depend on; only the length may grow."""
-    before, now = _settings(saved), _settings(config)
-    if name := next((name for name in [*before, *now] if before.get(name) != now.get(name)), None):
+    old, new = _settings(saved), _settings(config)
+    if name := next((name for name in [*old, *new] if old.get(name) != new.get(name)), None):
         raise CheckpointError(
-            f"{path} holds a run with {name} = {before.get(name)!r}, but now it is {now.get(name)!r}. Choose another "
+            f"{path} holds a run with {name} = {old.get(name)!r}, but now it is {new.get(name)!r}. Choose another "
             "folder with --output, or delete this one."
         )
-    if config.run.num_rounds < saved.run.num_rounds:
+    now, before = config.run.num_rounds, saved.run.num_rounds
+    if now is not None and before is not None and now < before:
         raise CheckpointError(
-            f"{path} holds a run of num_rounds = {saved.run.num_rounds}; {config.run.num_rounds} would shorten it. Ask "
+            f"{path} holds a run of num_rounds = {before}; {now} would shorten it. Ask "
             "for at least as many, or choose another folder with --output."
         )
 

@@ -157,10 +157,10 @@ def _find_run(folder: Path) -> ResultFolder:
     raise CheckpointError(f"{folder} {what}; give the folder that `fahmc sample` wrote to.")
 
 
-def _load_finished(results: ResultFolder, num_rounds: int) -> Draws | None:
+def _load_finished(results: ResultFolder, num_rounds: int | None) -> Draws | None:
     """Return the draws if the run reached its end, and no more rounds have been asked for since."""
     if not results.draws.exists():
         return None
     draws = Draws.load(results.draws)
-    is_finished = draws.settings["ended"] in ("complete", "stop_when") and draws.settings["num_rounds"] == num_rounds
-    return draws if is_finished else None
+    is_long_enough = num_rounds in (None, draws.settings["num_rounds"])
+    return draws if draws.settings["ended"] in ("complete", "stop_when") and is_long_enough else None

@@ -54,9 +54,10 @@ class FederationSection(_Section):
 
 
 class StopSection(_Section):
-    """stop_when: sample until every R-hat is below a threshold."""
+    """stop_when: sample until every R-hat is below a threshold, and every ESS above one if it is given."""
 
-    r_hat: float
+    r_hat: float = 1.01
+    ess: float | None = None
     every: int = 100
     method: str = "rank"
 
@@ -64,12 +65,12 @@ class StopSection(_Section):
 class RunSection(_Section):
     """[run]: how long, how many chains, and where the results go."""
 
-    num_rounds: int = Field(ge=1)
+    num_rounds: int | None = Field(None, ge=1)
     num_warmup_rounds: int = Field(0, ge=0)
     num_chains: int = Field(4, ge=1)
     seed: int = Field(0, ge=0)
     private_seed: int | None = Field(None, ge=0)
-    thin: int = Field(1, ge=1)
+    thin: int | None = Field(None, ge=1)
     dtype: Literal["float32", "float64"] | None = None
     row_space: bool | None = None
     stop_when: StopSection | None = None
@@ -81,8 +82,8 @@ class Config(_Section):
 
     model: dict[str, Any]
     data: DataSection
-    sampler: dict[str, Any]
-    run: RunSection
+    sampler: dict[str, Any] = Field(default_factory=lambda: {"name": "Auto"})
+    run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
     federation: FederationSection | None = None
     _source: Source = PrivateAttr()
 

@@ -57,6 +57,10 @@ class Model:
         ``(position, batch) -> [row]``: one log-likelihood for each row of the batch.
     logprior_fn
         ``position -> scalar``; flat by default.
+    view_fn
+        ``position -> what the likelihood sees of it``, any pytree; ``loglikelihood_fn`` then takes that in the
+        position's place. By default the position itself. Scales of a hierarchy, auxiliary variables and transforms
+        that stay out of it stay at the server: samplers that treat prior and likelihood apart need fewer rounds.
     init
         Where chains start: a position, or a function of a key, or of a key and a batch (for models that take their
         dimension from the data).
@@ -86,6 +90,7 @@ class Model:
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     linear: Linear | None = None
     recipe: Mapping[str, Any] | None = None
+    view_fn: Callable[[Position], Any] | None = None
 
     @classmethod
     def named(cls, reference: str) -> Model:
@@ -110,8 +115,20 @@ class Model:
         for name in ("loglikelihood_fn", "logprior_fn"):
             if not callable(getattr(self, name)):
                 raise ModelError(f"{name} is {getattr(self, name)!r}; it must be a function.")
+        if self.view_fn is not None and not callable(self.view_fn):
+            raise ModelError(f"view_fn is {self.view_fn!r}; it must be a function of the position.")
+        if self.view_fn is not None and self.linear is not None:
+            raise ModelError("linear speaks of the position, but with view_fn the likelihood sees something else.")
         if not isinstance(self.temperature, int | float) or not 0 < self.temperature < float("inf"):
             raise SettingsError(f"temperature is {self.temperature}; it must be above 0 (1 is the posterior itself).")
+
+    def view(self, position: Position) -> Any:
+        """Return what the likelihood sees of a position."""
+        return position if self.view_fn is None else self.view_fn(position)
+
+    def row_loglikelihoods(self, position: Position, batch: Batch) -> Float[Array, " row"]:
+        """Return log p(z | position) of every row."""
+        return self.loglikelihood_fn(self.view(position), batch)
 
     def initial_position(self, key: Key, batch: Batch) -> Position:
         """Return the position where a chain with this key starts."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,9 @@ class Target:
     template: Position
     """Structure and shapes of the user's position, without values."""
     unravel: Callable[[Vector], Position]
+    unravel_seen: Callable[[Vector], Any]
+    num_seen: int
+    """Length of φ, what the likelihood sees of a position, flattened."""
 
     @property
     def dimension(self) -> int:
@@ -42,6 +46,15 @@ class Target:
     def prior(self, position: Vector) -> Float[Array, ""]:
         """Return −log prior(θ) / τ."""
         return -self._log_prior(position) / self.model.temperature
+
+    def view(self, position: Vector) -> Vector:
+        """Return φ(θ)."""
+        return position if self.model.view_fn is None else ravel_pytree(self.model.view(self.unravel(position)))[0]
+
+    def seen_losses(self, seen: Vector, client: Client) -> Float[Array, " row"]:
+        """Return −log p(z | φ) / τ for each of the client's rows, times its weight: 0 for padding."""
+        fits = self.model.loglikelihood_fn(self.unravel_seen(seen), client.rows)
+        return -client.row_weights * fits / self.model.temperature
 
     def row_losses(self, position: Vector, client: Client) -> Float[Array, " row"]:
         """Return −log p(z | θ) / τ for each of the client's rows, times its weight: 0 for padding."""
@@ -81,7 +94,7 @@ class Target:
         return jax.hessian(self.value)(position, client)
 
     def _row_fits(self, position: Vector, client: Client) -> Float[Array, " row"]:
-        return client.row_weights * self.model.loglikelihood_fn(self.unravel(position), client.rows)
+        return client.row_weights * self.model.row_loglikelihoods(self.unravel(position), client.rows)
 
     def _log_prior(self, position: Vector) -> Float[Array, ""]:
         # A flat prior's Python number must not widen the dtype.
@@ -101,12 +114,16 @@ def build_target(model: Model, position: Position, client: Client, name: str) ->
     _check_likelihood(model, position, client, name)
     _check_prior(model, position)
     template = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), position)
-    return Target(model, template, unravel=ravel_pytree(position)[1])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(model.view, position))
+    seen, unravel_seen = ravel_pytree(zeros)
+    return Target(model, template, ravel_pytree(position)[1], unravel_seen, len(seen))
 
 
 def _check_likelihood(model: Model, position: Position, client: Client, name: str) -> None:
     num_rows = client.row_weights.shape[0]
-    result = try_shape("loglikelihood_fn", f" on client {name!r}", model.loglikelihood_fn, position, client.rows)
+    if model.view_fn is not None:
+        try_shape("view_fn", "", model.view_fn, position)
+    result = try_shape("loglikelihood_fn", f" on client {name!r}", model.row_loglikelihoods, position, client.rows)
     if getattr(result, "shape", None) != (num_rows,):
         shapes = jax.tree.map(lambda leaf: leaf.shape, result)
         raise ModelError(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 
 from fahmc.errors import SettingsError
 from fahmc.types import Position, Vector
@@ -42,6 +43,14 @@ class Mass(NamedTuple):
             return gradient
         return self.factor * gradient if self.factor.ndim == 1 else self.factor.T @ gradient
 
+    def whitened(self, displacement: Vector) -> Vector:
+        """Return F⁻¹ x."""
+        if self.factor is None:
+            return displacement
+        if self.factor.ndim == 1:
+            return displacement / self.factor
+        return solve_triangular(self.factor, displacement, lower=True)
+
 
 def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -> np.ndarray | None:
     """Return a factor of Σ⁻¹, given as nothing, a vector, a matrix, or a pytree like the position (its diagonal).
@@ -52,7 +61,7 @@ def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -
     if inverse_mass_matrix is None:
         return None
     dimension = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
-    values = _as_array(inverse_mass_matrix, template)
+    values = as_array(inverse_mass_matrix, template)
     if values is None or values.shape not in [(dimension,), (dimension, dimension)]:
         shape = "another structure" if values is None else f"shape {values.shape}"
         raise SettingsError(
@@ -71,17 +80,17 @@ def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -
         raise SettingsError("inverse_mass_matrix is not positive definite; give a covariance matrix.") from None
 
 
-def _as_array(inverse_mass_matrix: Any, template: Position) -> np.ndarray | None:
-    """Flatten what has the position's structure to a diagonal; take anything else as an array, if it is one."""
+def as_array(values: Any, template: Position) -> np.ndarray | None:
+    """Flatten what has the position's structure to a vector; take anything else as an array, if it is one."""
 
     def shapes(tree: Any) -> list[tuple[int, ...]]:
         return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
     try:
-        same = jax.tree.structure(inverse_mass_matrix) == jax.tree.structure(template)
-        if same and shapes(inverse_mass_matrix) == [leaf.shape for leaf in jax.tree.leaves(template)]:
-            leaves = jax.tree.leaves(inverse_mass_matrix)
+        same = jax.tree.structure(values) == jax.tree.structure(template)
+        if same and shapes(values) == [leaf.shape for leaf in jax.tree.leaves(template)]:
+            leaves = jax.tree.leaves(values)
             return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
-        return np.asarray(inverse_mass_matrix, np.float64)
+        return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         return None

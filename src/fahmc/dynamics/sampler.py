@@ -10,6 +10,7 @@ and is registered by ``@fahmc.register("sampler")``. Engines know it by this pro
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -63,6 +64,8 @@ class Exchange(NamedTuple):
     watch: Any = lambda numbers, round_index, before, combined, after: {}
     """(numbers, round index, state before, combined replies, state after) -> statistics of the round, one number each.
     One called ``diverging`` tells, where it is above 0, that the draw should not be trusted."""
+    merge_takes_numbers: bool = False
+    """Whether ``merge`` has a last argument more, the sampler's numbers: for steps that the server takes itself."""
 
     @property
     def broadcast(self) -> dict[str, Field]:
@@ -92,6 +95,8 @@ class Sampler(Protocol):
     """Whether it runs on one machine that holds all rows; a federation given to it is pooled."""
     makes_draws: ClassVar[bool] = True
     """Whether it samples; otherwise it can only be a phase before one that does."""
+    decides_rounds: ClassVar[bool] = False
+    """Whether its course finds out by itself how many rounds it takes."""
     NUMBERS: ClassVar[tuple[str, ...]] = ()
     """The fields of the dataclass whose values reach the round through `numbers` alone, never as ``self.…``. Settings
     that differ in nothing else share one compiled program, so these may be changed between rounds at no cost."""
@@ -103,6 +108,11 @@ class Sampler(Protocol):
     def build(self, target: Target) -> ClientRound:
         """Make the client's round; it runs where the rows are."""
         ...
+
+    @property
+    def rounds_per_draw(self) -> int:
+        """How many rounds a draw takes; `fahmc.sample` keeps every so many, unless it is told otherwise."""
+        return 1
 
     def numbers(self, template: Position, dtype: np.dtype) -> Numbers:
         """Return the settings that are data: by default `NUMBERS`, as int32 if whole, else in the run's precision.
@@ -116,6 +126,17 @@ class Sampler(Protocol):
         """Return what has to be asked of the clients before the first round."""
         return ()
 
+    def course(self, run: Any) -> Generator[Phase, PhaseResult, Outcome | None]:
+        """Lead a run (`fahmc.engines.run.Run`): give out one phase, look at what it came to, decide on the next.
+
+        By default `setup`, then rounds of its own. What is decided must follow from the run and from the results: a run
+        that was interrupted is led anew through the results it has. Returns draws if they are not simply those that its
+        phases kept.
+        """
+        for phase in run.phases:  # whose results decide nothing, so they cannot be sent on  # noqa: UP028
+            yield phase
+        return None
+
     def check(self, federation: Federation) -> None:
         """Refuse a federation that it cannot sample."""
 
@@ -128,6 +149,20 @@ class Sampler(Protocol):
         return "other settings"
 
 
+class Leader(Sampler):
+    """A sampler without rounds of its own: its course decides which rounds of others are asked for, and how many."""
+
+    decides_rounds: ClassVar[bool] = True
+
+    def exchange(self, dimension: int) -> Exchange:
+        """Refuse: it has no messages."""
+        raise NotImplementedError(f"{type(self).__name__} leads a run and has no rounds of its own")
+
+    def build(self, target: Target) -> ClientRound:
+        """Refuse: it has no rounds."""
+        raise NotImplementedError(f"{type(self).__name__} leads a run and has no rounds of its own")
+
+
 class Phase(NamedTuple):
     """Rounds of one exchange. A run is a sequence of phases; each begins with the state in which the last one ended."""
 
@@ -137,6 +172,10 @@ class Phase(NamedTuple):
     num_warmup_rounds: int | None = None
     """Rounds from which no draw is kept; by default all."""
     thin: int = 1
+    state: Message | None = None
+    """Where it begins, if not where the exchange's ``begin`` says."""
+    may_diverge: bool = False
+    """Whether numbers that are not finite end the phase alone, for the course to see, and not the run."""
 
     def is_due(self, round_index: Any) -> Any:
         """Whether the position after a round is kept as a draw; the index may be traced."""
@@ -151,6 +190,27 @@ class Phase(NamedTuple):
     def draws_after(self, num_rounds: int) -> int:
         """Return how many draws a chain has kept after so many rounds."""
         return max(0, self.rounds_sampled(num_rounds - 1)) // self.thin
+
+
+class PhaseResult(NamedTuple):
+    """What a phase came to."""
+
+    state: Message
+    positions: np.ndarray
+    """[chain, draw, dim]: what it kept."""
+    stats: dict[str, np.ndarray]
+    num_rounds: int
+    has_diverged: bool
+
+
+class Outcome(NamedTuple):
+    """What a course came to."""
+
+    positions: np.ndarray | None
+    """[chain, draw, dim]; None for what the phases kept."""
+    stats: dict[str, np.ndarray]
+    account: dict[str, Any]
+    """What was decided and what is known of the draws, as JSON values (`fahmc.Draws.account`)."""
 
 
 def _is_whole(value: Any) -> bool:

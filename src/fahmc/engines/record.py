@@ -40,6 +40,7 @@ class RoundResult(NamedTuple):
 
 def average(
     exchange: Exchange,
+    numbers: Numbers,
     weights: Sequence[Array],
     chain_keys: ChainKeys,
     round_index: Array,
@@ -67,12 +68,14 @@ def average(
         return _total([jnp.einsum("c,c...->...", w, part) for w, part in zip(weights, parts, strict=True)])
 
     combined = {name: combine(name, field.combine) for name, field in exchange.reply.items()}
-    merge = over_chains(exchange, exchange.merge, (0, None, exchange.state, exchange.reply), exchange.state)
+    arguments = (chain_keys, round_index, state, combined), (0, None, exchange.state, exchange.reply)
+    if exchange.merge_takes_numbers:
+        arguments = (*arguments[0], numbers), (*arguments[1], None)
     squares = None
     if "position" in exchange.reply:
         mean = combined["position"][None]
         squares = of_all([jnp.sum((reply["position"] - mean) ** 2, axis=-1) for reply in replies]).T
-    merged = merge(chain_keys, round_index, state, combined)
+    merged = over_chains(exchange, exchange.merge, arguments[1], exchange.state)(*arguments[0])
     finite_replies = of_all([jax.vmap(partial(_is_finite, exchange.reply))(reply) for reply in replies]).T
     finite = finite_replies, _is_finite(exchange.state, merged)[:, None]
     rows = max(map(len, finite))  # one of the two may have no chains
@@ -112,26 +115,28 @@ class CloseRound(Protocol):
     """Ends a round whose replies are all there."""
 
     def __call__(
-        self, numbers: Numbers, round_index: int, state: Message, replies: Sequence[Message], /
+        self, numbers: Numbers, chain_keys: ChainKeys, round_index: int, state: Message, replies: Sequence[Message], /
     ) -> RoundResult:
         """Combine replies, given in the clients' order, and merge them into the state."""
         ...
 
 
-def round_closer(exchange: Exchange, chain_keys: ChainKeys, weights: np.ndarray) -> CloseRound:
+def round_closer(exchange: Exchange, weights: np.ndarray) -> CloseRound:
     """Return what ends a round, compiled once, for engines whose clients reply one by one.
 
     Replies are summed in the clients' order, never in that of their arrival, so the same replies give the same bits.
     """
-    chain_keys = chain_keys if exchange.has_chains else first_chain(chain_keys)
 
     @jax.jit
     def close(numbers: Numbers, chain_keys: ChainKeys, round_index: Array, state: Message, replies: Message):
-        done = average(exchange, [jnp.asarray(weights)], chain_keys, round_index, state, [replies])
+        done = average(exchange, numbers, [jnp.asarray(weights)], chain_keys, round_index, state, [replies])
         stats = statistics(exchange, numbers, weights, round_index, state, done)
         return RoundResult(done.state, stats, done.drift_squares, done.is_finite)
 
-    def close_round(numbers: Numbers, round_index: int, state: Message, replies: Sequence[Message], /) -> RoundResult:
+    def close_round(
+        numbers: Numbers, chain_keys: ChainKeys, round_index: int, state: Message, replies: Sequence[Message], /
+    ) -> RoundResult:
+        chain_keys = chain_keys if exchange.has_chains else first_chain(chain_keys)
         stacked = {name: np.stack([reply[name] for reply in replies]) for name in exchange.reply}
         return jax.device_get(close(numbers, chain_keys, np.int32(round_index), state, stacked))
 
@@ -201,9 +206,10 @@ class RoundByRound:
         exchange, ask = run.exchange(phase), self._make_ready(phase)
         if key not in self._closers:
             weights = run.federation.weights.astype(run.dtype)
-            self._closers[key] = round_closer(exchange, run.chain_keys(phase), weights)
+            self._closers[key] = round_closer(exchange, weights)
+        chain_keys = run.chain_keys(phase)
         for round_index in rounds:
             replies = ask(round_index, {name: state[name] for name in exchange.broadcast})
-            result = self._closers[key](numbers, round_index, state, replies)
+            result = self._closers[key](numbers, chain_keys, round_index, state, replies)
             yield result
             state = result.state

@@ -24,6 +24,9 @@ from fahmc.types import ChainKeys, Message, Numbers
 
 # Draws of one block wait in memory twice, in the compiled program and outside.
 _BLOCK_BYTES = 16 * 2**20
+_SHORT_BLOCK = 256
+SAMPLING = "sampling"
+"""The name of the phase that the user asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,8 @@ class Run:
     """[chain, dim] where the chains start."""
     seed: int
     private_seed: int | None
-    num_rounds: int
+    num_rounds: int | None
+    """None where the sampler decides."""
     num_warmup_rounds: int
     thin: int
     is_stopping: Callable[[], bool] = lambda: False
@@ -65,27 +69,29 @@ class Run:
         """The run's precision."""
         return self.start.dtype
 
-    @cached_property
+    @property
     def phases(self) -> tuple[Phase, ...]:
-        """What is done one after the other: what the sampler asks for first, then its own rounds."""
-        total = self.num_warmup_rounds + self.num_rounds
-        phases = *self.sampler.setup(), Phase("sampling", self.sampler, total, self.num_warmup_rounds, self.thin)
-        names = [phase.name for phase in phases]
-        if len(set(names)) < len(names):
-            raise SettingsError(
-                f"phases are called {names}; each needs a name of its own, as its randomness has it too."
-            )
-        return phases
+        """What a sampler that does not decide on the way does: what it asks for first, then its own rounds."""
+        return *self.sampler.setup(), self.sampling
+
+    @cached_property
+    def sampling(self) -> Phase:
+        """The rounds that the user asked for."""
+        total = self.num_warmup_rounds + (self.num_rounds or 0)
+        return Phase(SAMPLING, self.sampler, total, self.num_warmup_rounds, self.thin)
 
     @cached_property
     def buckets(self) -> list[Bucket]:
         """The clients' rows, stacked; engines that hold no rows do not ask."""
         return bucket_clients(self.federation, self.dtype)
 
-    @property
-    def capacity(self) -> int:
-        """The largest number of draws that one block keeps; it sizes the buffers."""
-        return max(1, min(_BLOCK_BYTES // self.start.nbytes, self.num_rounds // self.thin))
+    def capacity(self, phase: Phase) -> int:
+        """Return the largest number of draws that one block keeps; it sizes the buffers. None in set-up phases."""
+        if phase.num_warmup_rounds is None:
+            return 0
+        # In coarse steps, so that phases of about one length share a program.
+        wanted = 1 << phase.draws_after(phase.num_rounds).bit_length()
+        return max(1, min(_BLOCK_BYTES // self.start.nbytes, max(_SHORT_BLOCK, wanted)))
 
     def exchange(self, phase: Phase) -> Exchange:
         """Return the messages of a phase."""
@@ -98,11 +104,11 @@ class Run:
     def program_key(self, phase: Phase) -> str:
         """Return a text that is equal for phases that one compiled program serves."""
         shapes = {name: np.shape(number) for name, number in self.numbers(phase).items()}
-        return f"{phase.name} {structure(phase.sampler, phase.sampler.NUMBERS)} {shapes}"
+        return f"{structure(phase.sampler, phase.sampler.NUMBERS)} {shapes} {self.capacity(phase)}"
 
     def stream(self, phase: Phase) -> str:
         """Return what the phase's randomness is called; what comes before the sampling has streams of its own."""
-        return "" if phase.name == self.phases[-1].name else phase.name
+        return "" if phase.name == SAMPLING else phase.name
 
     def chain_keys(self, phase: Phase) -> ChainKeys:
         """Return the roots of the phase's randomness."""
@@ -188,6 +194,8 @@ class RemoteEngine(Engine, Protocol):
 
 def begin(run: Run, phase: Phase, ended: tuple[Phase, Message] | None = None) -> Message:
     """Return the first state of a phase, from the chains' start and the state in which the phase before ended."""
+    if phase.state is not None:
+        return {name: np.asarray(value) for name, value in phase.state.items()}
     exchange, chains = run.exchange(phase), {"start": Field((run.dimension,))}
     fields, carried = position_fields(run.dimension), {"position": run.start}
     if ended is not None:

@@ -100,7 +100,7 @@ def read_content(path: Path, sha256: str | None) -> bytes:
 
 def _download(source: Source, read_fn: Callable[[Path], Content]) -> Content:
     """Store the file in the cache once ``read_fn`` has accepted it; a failure at any moment leaves no file behind."""
-    folder = _cache_folder(source)
+    folder = cache_folder(source.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # On the cache's own file system, so that the last step is a rename: no reader meets half a file.
@@ -126,15 +126,16 @@ def _missing(source: Source, reason: str) -> str:
     other = f" (or {' or '.join(source.other_names)})" if source.other_names else ""
     return (
         f"{source.file}{other} of the data set {source.folder} was not found in {searched}, and did not come from "
-        f"{source.address} ({reason}); put it into {_cache_folder(source)}, or set FAHMC_DATA to a folder that holds "
-        f"{source.folder}/{source.file}."
+        f"{source.address} ({reason}); put it into {cache_folder(source.folder)}, or set FAHMC_DATA to a folder that "
+        f"holds {source.folder}/{source.file}."
     )
 
 
 def _folders(source: Source) -> list[Path]:
     data = os.environ.get("FAHMC_DATA")
-    return [*([Path(data).expanduser() / source.folder] if data else []), _cache_folder(source)]
+    return [*([Path(data).expanduser() / source.folder] if data else []), cache_folder(source.folder)]
 
 
-def _cache_folder(source: Source) -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fahmc" / source.folder
+def cache_folder(name: str) -> Path:
+    """Return the folder of this name in the cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fahmc" / name

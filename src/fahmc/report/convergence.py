@@ -134,6 +134,26 @@ class RHatBelow:
         return max_r_hat(arrays, method=self.method) < self.threshold
 
 
+@dataclass(frozen=True)
+class EssAbove:
+    """Stop when every scalar parameter has so many effective draws, of bulk and tail, and the chains agree."""
+
+    size: float = 400.0
+    r_hat: float = 1.01
+    every: int = 100
+    """Draws per chain between two checks."""
+
+    def __post_init__(self):
+        if not 0 < self.size < np.inf:
+            raise SettingsError(f"size is {self.size}; it must be a number of effective draws, such as 400.")
+        RHatBelow(self.r_hat, self.every)  # which refuses what makes no sense
+
+    def __call__(self, positions: Any) -> bool:
+        """Say whether sampling may stop, given all positions kept so far [chain, draw, ...]."""
+        sizes = [value for method in ("bulk", "tail") for value in ess(positions, method=method).values()]
+        return min(float(np.min(value)) for value in sizes) >= self.size and RHatBelow(self.r_hat)(positions)
+
+
 def named_arrays(draws: Draws | Any) -> dict[str, np.ndarray]:
     """Return the variables by name as float64 arrays [chain, draw, ...], checked."""
     positions = draws.positions if hasattr(draws, "positions") else draws

@@ -13,8 +13,11 @@ from fahmc.data.sites import RemoteFederation
 from fahmc.density.model import Model
 from fahmc.errors import DataError, ModelError, SettingsError
 from fahmc.registry import require
-from fahmc.report.convergence import RHatBelow
+from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.types import Position
+
+MANY_ROUNDS = 1_000_000
+"""Where a stopping rule ends a run, rounds are not counted; but they do end."""
 
 
 def checked_count(name: str, value: Any, least: int = 1) -> int:
@@ -31,15 +34,35 @@ def checked_seed(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_stop_when(stop_when: Any, num_chains: int, num_draws: int) -> None:
+def checked_num_rounds(num_rounds: Any, sampler: Any, stop_when: Any) -> int | None:
+    """Return the number of rounds; None where the sampler decides."""
+    if getattr(sampler, "decides_rounds", False):
+        if num_rounds is not None or stop_when is not None:
+            came = "num_rounds" if stop_when is None else "stop_when"
+            raise SettingsError(
+                f"{came} came with {type(sampler).__name__}, which decides by itself when to stop: leave it out, or "
+                "set target_ess and max_rounds of the sampler."
+            )
+        return None
+    if num_rounds is None and stop_when is not None:
+        return MANY_ROUNDS
+    if num_rounds is None:
+        raise SettingsError(
+            f"num_rounds is missing; {type(sampler).__name__} needs it, or stop_when=fahmc.EssAbove(400). Without a "
+            "sampler, fahmc decides itself."
+        )
+    return checked_count("num_rounds", num_rounds)
+
+
+def check_stop_when(stop_when: Any, num_chains: int, num_draws: int | None) -> None:
     """Refuse a stopping rule that could never hold."""
     if stop_when is None:
         return
-    if not isinstance(stop_when, RHatBelow):
+    if not isinstance(stop_when, RHatBelow | EssAbove):
         raise SettingsError(f"stop_when is {stop_when!r}; give a rule such as fahmc.RHatBelow(1.01).")
     if num_chains < 2:
         raise SettingsError("stop_when needs R-hat, which compares chains; use num_chains of at least 2.")
-    if stop_when.every > num_draws:
+    if num_draws is not None and stop_when.every > num_draws:
         raise SettingsError(
             f"stop_when looks every {stop_when.every} draws, but a chain keeps only {num_draws}; lower every."
         )

@@ -1,7 +1,12 @@
-"""The blocks so far, in memory and, where the run is durable, on disk; in the end, draws."""
+"""The blocks so far, in memory and, where the run is durable, on disk; in the end, draws.
+
+The sampler's course decides which phase comes next, from what the phases before came to. A durable run that is taken up
+again is led through the blocks on disk once more: the same results, the same decisions.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +14,9 @@ import numpy as np
 
 from fahmc import tree
 from fahmc.draws import Draws
-from fahmc.dynamics.sampler import Phase
+from fahmc.dynamics.sampler import Outcome, Phase, PhaseResult
 from fahmc.engines.run import Block, Run, begin
-from fahmc.errors import CheckpointError
+from fahmc.errors import CheckpointError, SettingsError
 from fahmc.runs.checkpoint import RunFolder
 from fahmc.types import Message, Position
 
@@ -29,87 +34,130 @@ class History:
 
     def __init__(self, run: Run, settings: Mapping[str, Any], folder: RunFolder | None):
         self._run, self._settings, self.folder = run, settings, folder
-        self._positions: list[np.ndarray] = []
-        self._stats: list[dict[str, np.ndarray]] = []
+        self._course = run.sampler.course(run)
+        self.phases: list[Phase] = []
+        """Those begun so far."""
+        self._rounds: list[int] = []
+        self._kept: list[list[dict[str, Any]]] = []
+        """The blocks of each phase that hold draws."""
         self._drift_squares: Any = None
-        self._rounds = [0] * len(run.phases)
-        self.phase_index, self.seconds = 0, 0.0
-        self.state: Message = begin(run, run.phases[0])
-        for saved in folder.load() if folder is not None else []:
+        self._outcome: Outcome | None = None
+        self.is_complete, self.seconds = False, 0.0
+        self.state: Message = {}
+        self._go_on(None)
+        blocks = folder.load() if folder is not None else []
+        for saved in blocks:
+            self._check_room(blocks)
             self._add(saved)
-        if (done := self._rounds[-1]) > run.phases[-1].num_rounds:
-            assert folder is not None
-            raise CheckpointError(
-                f"{folder.path} holds {done - run.num_warmup_rounds} rounds, more than num_rounds = {run.num_rounds}. "
-                "Ask for at least as many, or use a new folder."
-            )
+        self._check_room(blocks)
 
     @property
     def phase(self) -> Phase:
         """The phase that the run is in."""
-        return self._run.phases[self.phase_index]
+        return self.phases[-1]
 
     @property
     def rounds_done(self) -> int:
         """Rounds of this phase that are done."""
-        return self._rounds[self.phase_index]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all rounds of the last phase are done."""
-        return self._rounds[-1] >= self._run.phases[-1].num_rounds
+        return self._rounds[-1]
 
     @property
     def num_draws(self) -> int:
         """Draws kept so far in each chain."""
-        return sum(block.shape[1] for block in self._positions)
+        if self._outcome is not None and self._outcome.positions is not None:
+            return self._outcome.positions.shape[1]
+        return sum(block["positions"].shape[1] for block in self._blocks)
+
+    @property
+    def _blocks(self) -> list[dict[str, Any]]:
+        return [block for blocks in self._kept for block in blocks]
 
     def append(self, block: Block, seconds: float) -> None:
         """Keep a block; a durable run has it on disk before anything else happens."""
+        is_end = block.divergence is not None and self.phase.may_diverge
         saved = {
-            "phase": np.int64(self.phase_index),
+            "phase": np.int64(len(self.phases) - 1),
             "first_round": np.int64(block.first_round),
             "rounds": np.int64(block.num_rounds),
+            "has_diverged": np.bool_(is_end),
             "seconds": np.float64(seconds),
             "positions": block.positions,
             "stats": block.stats,
             "drift_squares": block.drift_squares,
             "state": block.state,
         }
-        if self.folder is not None and block.num_rounds:
+        if self.folder is not None and (block.num_rounds or is_end):
             self.folder.append(saved)
         self._add(saved)
 
     def _add(self, saved: dict[str, Any]) -> None:
-        self._rounds[int(saved["phase"])] += int(saved["rounds"])
+        self._rounds[-1] += int(saved["rounds"])
         self.seconds += float(saved["seconds"])
         if saved["positions"].shape[1]:
-            self._positions.append(saved["positions"])
-            self._stats.append(saved.get("stats", {}))
-        if (squares := saved.get("drift_squares")) is not None and self.phase_index == len(self._rounds) - 1:
+            self._kept[-1].append({"stats": {}} | saved)
+        if (squares := saved.get("drift_squares")) is not None and self.phase.num_warmup_rounds is not None:
             self._drift_squares = np.asarray(squares, np.float64) + (
                 0.0 if self._drift_squares is None else self._drift_squares
             )
         self.state = saved["state"]
-        if self.rounds_done >= self.phase.num_rounds and self.phase_index + 1 < len(self._rounds):
-            ended = self.phase, self.state
-            self.phase_index += 1
-            self.state = begin(self._run, self.phase, ended)
+        has_diverged = bool(saved.get("has_diverged", False))
+        if has_diverged or self.rounds_done >= self.phase.num_rounds:
+            positions, stats = _joined(self._kept[-1], self._run)
+            self._go_on(PhaseResult(self.state, positions, stats, self.rounds_done, has_diverged))
+
+    def _check_room(self, blocks: list[dict[str, Any]]) -> None:
+        """Refuse a folder that holds more than was asked for now."""
+        held = sum(int(saved["rounds"]) for saved in blocks if int(saved["phase"]) == len(self.phases) - 1)
+        if self.folder is not None and held > self.phase.num_rounds:
+            raise CheckpointError(
+                f"{self.folder.path} holds {held - self._run.num_warmup_rounds} rounds, more than num_rounds = "
+                f"{self._run.num_rounds}. Ask for at least as many, or use a new folder."
+            )
+
+    def _go_on(self, result: PhaseResult | None) -> None:
+        """Have the course decide on the next phase that has rounds."""
+        began = time.perf_counter()
+        try:
+            phase = next(self._course) if result is None else self._course.send(result)
+        except StopIteration as end:
+            self.is_complete, self._outcome = True, end.value
+            return
+        finally:
+            self.seconds += time.perf_counter() - began
+        if phase.name in [other.name for other in self.phases]:
+            raise SettingsError(
+                f"two phases are called {phase.name!r}; each needs a name of its own, as its randomness has it too."
+            )
+        ended = (self.phases[-1], self.state) if self.phases else None
+        self.phases.append(phase)
+        self._rounds.append(0)
+        self._kept.append([])
+        self.state = begin(self._run, phase, ended)
+        if not phase.num_rounds:
+            self._go_on(PhaseResult(self.state, *_joined([], self._run), 0, False))
 
     def positions(self) -> Position:
         """Return all draws so far as the user's pytree of [chain, draw, ...]."""
-        return tree.unflatten_draws(np.concatenate(self._positions, axis=1), self._run.target.template)
+        own = None if self._outcome is None else self._outcome.positions
+        flat = _joined(self._blocks, self._run)[0] if own is None else own
+        return tree.unflatten_draws(flat, self._run.target.template)
 
     def draws(self, ended: str) -> Draws:
         """Put the blocks together."""
-        run = self._run
+        run, outcome = self._run, self._outcome or Outcome(None, {}, {})
         drift = None
         if self._drift_squares is not None:
-            drift = np.sqrt(self._drift_squares / max(1, self._rounds[-1] - run.num_warmup_rounds))
-        lengths = {"num_rounds": run.num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
+            sampled = sum(
+                rounds - phase.num_warmup_rounds
+                for phase, rounds in zip(self.phases, self._rounds, strict=True)
+                if phase.num_warmup_rounds is not None
+            )
+            drift = np.sqrt(self._drift_squares / max(1, sampled))
+        num_rounds = sum(self._rounds) if run.num_rounds is None else run.num_rounds
+        lengths = {"num_rounds": num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
         return Draws(
             positions=self.positions(),
-            stats={name: np.concatenate([block[name] for block in self._stats], axis=1) for name in self._stats[0]},
+            stats=outcome.stats if outcome.positions is not None else _joined(self._blocks, run)[1],
             client_names=run.federation.names,
             client_drift=drift,
             settings={**self._settings, **lengths, "ended": ended},
@@ -117,12 +165,13 @@ class History:
             dims=run.model.dims,
             coords=run.model.coords,
             model=run.model,
+            account=outcome.account,
         )
 
     def _cost(self) -> dict[str, float]:
         """Add up what all phases took."""
         run, cost = self._run, {"rounds": sum(self._rounds), "seconds": self.seconds, "row_gradients": 0.0}
-        for phase, rounds in zip(run.phases, self._rounds, strict=True):
+        for phase, rounds in zip(self.phases, self._rounds, strict=True):
             chains = run.num_chains if run.exchange(phase).has_chains else 1
             row_gradients = phase.sampler.row_gradients(run.federation.sizes)
             spent = {"row_gradients": np.nan if row_gradients is None else row_gradients * chains}
@@ -130,3 +179,11 @@ class History:
             cost |= {name: cost.get(name, 0.0) + float(amount * rounds) for name, amount in spent.items()}
         # Half of a sum would mislead: it is told only where all phases know.
         return {name: amount for name, amount in cost.items() if not np.isnan(amount)}
+
+
+def _joined(blocks: list[dict[str, Any]], run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Put the draws of blocks and their statistics together."""
+    if not blocks:
+        return np.zeros((run.num_chains, 0, run.dimension), run.dtype), {}
+    stats = {name: np.concatenate([block["stats"][name] for block in blocks], axis=1) for name in blocks[0]["stats"]}
+    return np.concatenate([block["positions"] for block in blocks], axis=1), stats

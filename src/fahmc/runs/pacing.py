@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fahmc.dynamics.sampler import Phase
-from fahmc.report.convergence import RHatBelow
+from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.types import Position
 
 # A block takes about 1 % of the time so far, within these seconds: short enough for a progress bar, Ctrl-C and little
@@ -18,7 +18,7 @@ _SHORTEST_BLOCK, _LONGEST_BLOCK = 0.5, 10.0
 class Pacing:
     """How a phase is cut into blocks, and whether it may stop before its end."""
 
-    stop_when: RHatBelow | None
+    stop_when: RHatBelow | EssAbove | None
     block_rounds: int | None
     _rate: float = field(default=0.0, init=False)
     _elapsed: float = field(default=0.0, init=False)

@@ -25,7 +25,7 @@ def make_run(
     model: Model,
     federation: Federation,
     sampler: Sampler,
-    num_rounds: int = 1,
+    num_rounds: int | None = 1,
     *,
     num_warmup_rounds: int = 0,
     thin: int = 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -13,18 +13,18 @@ from fahmc.dynamics.sampler import Phase
 
 
 class ShowRounds(Protocol):
-    """Called after each block with the phase, by number, and its rounds done so far."""
+    """Called after each block with the phase and its rounds done so far."""
 
-    def __call__(self, phase_index: int, rounds_done: int, /) -> None:
+    def __call__(self, phase: Phase, rounds_done: int, /) -> None:
         """Move the bar."""
         ...
 
 
 @contextmanager
-def round_progress(phases: Sequence[Phase], shown: bool | None) -> Iterator[ShowRounds]:
+def round_progress(shown: bool | None) -> Iterator[ShowRounds]:
     """Show a bar with rounds per second and the time left; ``shown=None`` means only on a terminal."""
     if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda phase_index, rounds_done: None
+        yield lambda phase, rounds_done: None
         return
     from rich import progress
     from rich.console import Console
@@ -34,10 +34,10 @@ def round_progress(phases: Sequence[Phase], shown: bool | None) -> Iterator[Show
         progress.TimeElapsedColumn(), "left", progress.TimeRemainingColumn(),
     ]  # fmt: skip
     with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(phases[0].name, total=phases[0].num_rounds, rate="compiling")
+        task = bar.add_task("", total=None, rate="compiling")
 
-        def show(phase_index: int, rounds_done: int) -> None:
-            phase, speed = phases[phase_index], bar.tasks[0].speed
+        def show(phase: Phase, rounds_done: int) -> None:
+            speed = bar.tasks[0].speed
             is_warmup = phase.num_warmup_rounds is not None and phase.rounds_sampled(rounds_done) <= 0
             bar.update(
                 task,

@@ -75,7 +75,8 @@ class Rounds:
         self._replies = Layout(exchange.reply, order.num_chains, order.precision)
         with self._in_precision():
             weights = np.array(list(order.weights.values())).astype(order.precision)
-            self._close, self._numbers = round_closer(exchange, order.chain_keys(), weights), order.numbers(sampler)
+            self._close, self._numbers = round_closer(exchange, weights), order.numbers(sampler)
+            self._chain_keys = order.chain_keys()
 
     def advance(self, state: Message, round_index: int) -> RoundResult:
         """Run one round, over replies that are all there and all sound."""
@@ -85,7 +86,7 @@ class Rounds:
         )
         replies = [self._checked(site, answer, round_index) for site, answer in answers.items()]
         with self._in_precision():
-            return self._close(self._numbers, round_index, state, replies)
+            return self._close(self._numbers, self._chain_keys, round_index, state, replies)
 
     def _in_precision(self):
         return jax.enable_x64(self._order.precision == np.float64)

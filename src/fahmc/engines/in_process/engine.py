@@ -19,7 +19,7 @@ from jaxtyping import Array
 from fahmc.dynamics.sampler import Phase
 from fahmc.engines.in_process import row_space as row_spaces
 from fahmc.engines.in_process.loop import ClientByClient, Loop, Way, run_block
-from fahmc.engines.run import Block, Divergence, Run, first_chain
+from fahmc.engines.run import SAMPLING, Block, Divergence, Run, first_chain
 from fahmc.errors import SettingsError
 from fahmc.types import ChainKeys, Message
 
@@ -71,8 +71,9 @@ class InProcessSession:
 
     def advance(self, phase: Phase, state: Message, first_round: int, num_rounds: int) -> Block:
         """Run ``num_rounds`` rounds from ``first_round``, fewer if a chain diverges."""
-        key = self._run.program_key(phase)
-        way = self._way(phase, key)
+        is_fast = self._fast is not None and phase.name == SAMPLING
+        key = f"{'in row space: ' * is_fast}{self._run.program_key(phase)}"
+        way = self._way(phase, key, is_fast)
         groups = self._groups(phase, way, way.first_state(state))
         loops = self._run_groups(phase, key, groups, first_round, num_rounds)
         end = min(int(loop.round) for loop in loops)
@@ -85,17 +86,16 @@ class InProcessSession:
             ]
         return _as_block(self._run, way, loops, first_round)
 
-    def _way(self, phase: Phase, key: str) -> Way:
+    def _way(self, phase: Phase, key: str, is_fast: bool) -> Way:
         """Return how the phase is run, with the rows as that needs them."""
         if key not in self._ways:
-            last = self._run.phases[-1]
-            is_fast = self._fast is not None and phase.name == last.name
-            if is_fast and key != self._run.program_key(last):
+            run = self._run
+            if is_fast and run.program_key(phase) != run.program_key(run.sampling):
                 raise SettingsError(
-                    f"The run began in row space with {last.sampler!r} and cannot go on with {phase.sampler!r}: there "
+                    f"The run began in row space with {run.sampler!r} and cannot go on with {phase.sampler!r}: there "
                     "only step size, K and T may change. Use row_space=False."
                 )
-            way = self._fast if is_fast and self._fast is not None else ClientByClient(self._run, phase)
+            way = self._fast if is_fast and self._fast is not None else ClientByClient(run, phase)
             if is_fast not in self._rows:
                 self._rows[is_fast] = way.prepare([bucket.clients for bucket in self._run.buckets])
             self._ways[key] = way
@@ -134,8 +134,7 @@ class InProcessSession:
         span = [jnp.int32(number) for number in (first_round, num_rounds, warmup, phase.thin)]
         key = f"{key} {[np.shape(number) for number in numbers.values()]}"
         if key not in self._programs:
-            capacity = 0 if phase.num_warmup_rounds is None else run.capacity
-            program = jax.jit(run_block(run, way, capacity))
+            program = jax.jit(run_block(run, way, run.capacity(phase)))
             self._programs[key] = program.lower(rows, numbers, *groups[0], *span).compile()
 
         def run_group(group: Any) -> Loop:

@@ -86,7 +86,7 @@ class ClientByClient:
         all_clients = jax.vmap(one_client, in_axes=(None, None, None, None, 0))
         replies = [all_clients(chain_keys, round_index, broadcast, numbers, bucket) for bucket in rows]
         weights = [bucket.weight for bucket in rows]
-        return average(self.exchange, weights, chain_keys, round_index, state, replies, self._order)
+        return average(self.exchange, numbers, weights, chain_keys, round_index, state, replies, self._order)
 
 
 class Loop(NamedTuple):

@@ -1,0 +1,92 @@
+"""Refining the surrogate: draw from it, ask for the exact likelihood there, fit a better quadratic where the draws are.
+
+In one round the sites tell the loss at all M points, which makes the weights
+
+    log w = log posterior − log surrogate          (the prior cancels where NUTS drew from prior × quadratic)
+
+and the least-squares quadratic of the loss at them, for the next surrogate: an expansion by moments under the posterior
+as it is known so far, not at a point. It is done when two rounds in a row pass and agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from fahmc.adaptive.inquiry import Evidence, Inquiry, Law
+from fahmc.adaptive.questions import Scatter, is_seen, pack, unpack_symmetric
+from fahmc.adaptive.scouts import NUM_ASKED, Scouts
+from fahmc.adaptive.surrogate import Quadratic, fit_quadratic
+from fahmc.dynamics.sampler import Phase, PhaseResult
+
+# Rounds after which the quadratic is taken to be as good as it gets.
+_MOST = 6
+
+
+def refine(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResult, None]:
+    """Refine until the weights are good, or no quadratic will do."""
+    before: Evidence | None = None
+    for step in range(_MOST):
+        inquiry.loss, inquiry.law = loss.convex(), inquiry.law_of(loss.convex())
+        evidence, fitted = yield from _look(inquiry, f"refine {step}", inquiry.loss, inquiry.law)
+        settled = before is not None and before.passes and evidence.passes and evidence.agrees(before)
+        if settled and evidence.ess >= inquiry.target_ess:
+            inquiry.is_settled = True
+            how = "Gaussian, as the prior is" if inquiry.is_gaussian else "drawn by NUTS at the server"
+            inquiry.choices.append(
+                f"The surrogate posterior ({how}) fits: its draws are corrected by importance weights (k-hat "
+                f"{evidence.weights.k_hat:.2f}, {evidence.ess:,.0f} effective of {len(evidence.positions):,})."
+            )
+            return
+        if before is not None and before.passes and evidence.ess < 0.5 * before.ess:
+            fitted = halfway(loss, fitted)  # the fits swing about the best one
+        before, loss = evidence, fitted
+
+
+def _look(
+    inquiry: Inquiry, name: str, loss: Quadratic, law: Law
+) -> Generator[Phase, PhaseResult, tuple[Evidence, Quadratic]]:
+    """Ask at draws of the surrogate; return what they are worth, and the quadratic that fits there."""
+    run, knowledge = inquiry.run, inquiry.knowledge
+    size, seen = run.target.num_seen, law.seen
+    inquiry.scouts = inquiry.scouts or Scouts.set_out(seen, run.seed)
+    positions = _positions(inquiry, law)
+    sent = {} if positions is None else {"points": knowledge.views(positions)}
+    question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED)
+    asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": inquiry.scouts.asked}
+    phase = question.ask(name, run.dtype, **asked, **sent)
+    result = yield from inquiry.ask(phase)
+    directions, points = inquiry.made(question, phase, result)
+    answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
+    losses = answer["loss"]
+    if inquiry.is_gaussian:
+        positions = points if positions is None else positions
+        log_weights = -losses - knowledge.priors(positions) + 0.5 * law.position.distance(positions) ** 2
+    else:
+        assert positions is not None
+        log_weights = loss(points) - losses
+    evidence = inquiry.weigh(positions, log_weights, losses, inquiry.server_share(law.drawn))
+    fitted = loss
+    if is_seen(losses).all():
+        bend = unpack_symmetric(answer["bend"], size)
+        fitted = fit_quadratic(seen.mean, seen.factor, directions, answer["slope"], bend)
+    inquiry.scouts.hear(law.seen, loss, answer)
+    return evidence, fitted
+
+
+def _positions(inquiry: Inquiry, law: Law) -> np.ndarray | None:
+    """Return draws of the surrogate to be sent; None where the sites can make them."""
+    if law.drawn is not None:
+        return law.drawn.reshape(-1, law.drawn.shape[-1])
+    if inquiry.knowledge.is_identity:
+        return None
+    generator = np.random.default_rng([inquiry.run.seed, inquiry.rounds_asked])
+    z = generator.normal(size=(inquiry.num_points // 2, len(law.position.mean)))
+    return law.position.mean + np.concatenate([z, -z]) @ law.position.factor.T
+
+
+def halfway(first: Quadratic, second: Quadratic) -> Quadratic:
+    """Return the mean of two quadratics, expanded at the second's centre."""
+    moved = first.gradient + first.curvature @ (second.center - first.center)
+    return Quadratic(second.center, (moved + second.gradient) / 2, (first.curvature + second.curvature) / 2)
