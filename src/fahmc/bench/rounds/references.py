@@ -1,0 +1,127 @@
+"""The posterior given all rows in one place, by long chains of NUTS: what a federated one is held against.
+
+Means and standard deviations of every parameter are kept with their Monte Carlo errors. A file also keeps −log density
+at the mean, so that a reference of other rows or of another model is not taken for this one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from fahmc.bench.rounds.problems import Problem
+from fahmc.density.target import build_target
+from fahmc.errors import DataError
+from fahmc.experiments.fetch import cache_folder
+from fahmc.types import Client, Vector
+
+NUM_CHAINS = 4
+# Draws a chain. Near a Gaussian in the right metric, the ESS of NUTS's mean exceeds the draws; that of the sd does not.
+_NUM_DRAWS = {"a9a": 1_000, "opt_horseshoe": 10_000, "hierarchical_centred": 10_000}
+_TARGET_ACCEPT = {"opt_horseshoe": 0.98, "hierarchical_centred": 0.99, "hierarchical_noncentred": 0.95}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Moments of a posterior, each [dim] in the order of the flat position."""
+
+    mean: Float[np.ndarray, " dim"]
+    sd: Float[np.ndarray, " dim"]
+    mean_error: Float[np.ndarray, " dim"]
+    """Monte Carlo standard error of the mean."""
+    sd_error: Float[np.ndarray, " dim"]
+    ess: float
+    """The smallest of all parameters, of bulk and tail."""
+    r_hat: float
+    """The largest of all parameters."""
+    num_divergent: int
+    potential: float
+    """−log density at the mean."""
+
+
+def pooled_potential(problem: Problem) -> tuple[Callable[[Vector], Array], Float[Array, "chain dim"]]:
+    """Return f of all rows, as a function of the flat position in double precision, and a start for each chain."""
+    pooled = problem.federation.pooled()
+    rows = jax.tree.map(jnp.asarray, pooled.rows[0])
+    keys = jax.random.split(jax.random.key(0), NUM_CHAINS)
+    starts = [problem.model.initial_position(key, rows) for key in keys]
+    num_rows = pooled.num_rows
+    client = Client(rows, jnp.asarray(pooled.row_weights[0]), num_rows, weight=1.0, scale=1.0, identity=None)
+    target = build_target(problem.model, starts[0], client, "pooled")
+    return lambda position: target.value(position, client), jnp.stack([ravel_pytree(start)[0] for start in starts])
+
+
+def whitening(potential_fn: Callable[[Vector], Array], start: Vector) -> Float[Array, "dim dim"]:
+    """Return W with W′ |H| W = I for the curvature H at the start: a first metric, whatever the columns' units."""
+    values, vectors = jnp.linalg.eigh(jax.hessian(potential_fn)(start))
+    # Where curvature is as good as nothing, the scale stays what it is.
+    sizes = jnp.where(jnp.abs(values) > 1e-8, jnp.abs(values), 1.0)
+    return vectors / jnp.sqrt(sizes)[None]
+
+
+def reference(problem: Problem, seed: int = 0, folder: Path | None = None) -> Reference:
+    """Return the reference of a problem, made now if the folder (the cache by default) does not hold it.
+
+    Parameters
+    ----------
+    seed
+        With which the problem was made: it names the file.
+    """
+    path = (folder or cache_folder("rounds-references")) / f"{problem.name}-{seed}.npz"
+    with jax.enable_x64(True):
+        if path.exists():
+            with np.load(path) as file:
+                found = Reference(**{name: file[name][()] for name in file.files})
+            potential = float(pooled_potential(problem)[0](jnp.asarray(found.mean)))
+            if not np.isclose(potential, found.potential, rtol=1e-9, atol=1e-6):
+                raise DataError(
+                    f"{path} is the reference of another posterior (−log density at its mean is {found.potential:.6g}, "
+                    f"here {potential:.6g}); delete it and run again."
+                )
+            return found
+        made = make_reference(problem)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **asdict(made))
+    return made
+
+
+def make_reference(problem: Problem) -> Reference:
+    """Run the long chains, in double precision."""
+    from fahmc._arviz import arviz
+    from fahmc.bench.peers.numpyro_nuts import sample_nuts
+
+    num_draws = _NUM_DRAWS.get(problem.name, 5_000)
+    with jax.enable_x64(True):
+        potential_fn, starts = pooled_potential(problem)
+        scale = jax.jit(whitening, static_argnums=0)(potential_fn, starts[0])
+        run = sample_nuts(
+            lambda u: potential_fn(starts[0] + scale @ u),
+            jnp.linalg.solve(scale, (starts - starts[:1]).T).T,
+            num_warmup=min(1_500, num_draws),
+            num_draws=num_draws,
+            target_accept=_TARGET_ACCEPT.get(problem.name, 0.8),
+            seed=0,
+        )
+        draws = np.asarray(starts[0]) + run.draws @ np.asarray(scale).T
+        az: Any = arviz
+        data = az.convert_to_dataset(draws)
+        least_ess = [float(az.ess(data, method=method)["x"].min()) for method in ("bulk", "tail")]
+        mean = draws.mean(axis=(0, 1))
+        return Reference(
+            mean=mean,
+            sd=draws.std(axis=(0, 1)),
+            mean_error=np.asarray(az.mcse(data, method="mean")["x"]),
+            sd_error=np.asarray(az.mcse(data, method="sd")["x"]),
+            ess=min(least_ess),
+            r_hat=float(az.rhat(data)["x"].max()),
+            num_divergent=run.num_divergent,
+            potential=float(potential_fn(jnp.asarray(mean))),
+        )
