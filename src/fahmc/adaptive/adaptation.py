@@ -14,7 +14,7 @@ from scipy.special import gammaln
 
 from fahmc.adaptive.inquiry import Evidence, Inquiry
 from fahmc.adaptive.questions import Scatter, is_seen, pack
-from fahmc.adaptive.scouts import NUM_ASKED
+from fahmc.adaptive.scouts import MOST_FOR_SCOUTS, NUM_ASKED
 from fahmc.adaptive.surrogate import Gaussian
 from fahmc.adaptive.weights import K_HAT_LIMIT, Weights, tempered
 from fahmc.dynamics.sampler import Phase, PhaseResult
@@ -30,7 +30,7 @@ _PLENTY = 4
 def adapt(inquiry: Inquiry) -> Generator[Phase, PhaseResult, None]:
     """Adapt until the weights are good."""
     run, knowledge = inquiry.run, inquiry.knowledge
-    assert inquiry.law is not None and inquiry.scouts is not None
+    assert inquiry.law is not None and inquiry.prior is not None
     law = Gaussian(inquiry.law.position.mean, inquiry.law.position.factor * _INFLATION)
     if inquiry.evidence is not None and inquiry.evidence.weights.ess > 5 * run.dimension:
         law = _moments(inquiry.evidence.positions, inquiry.evidence.weights.values) or law
@@ -41,23 +41,30 @@ def adapt(inquiry: Inquiry) -> Generator[Phase, PhaseResult, None]:
         is_sent=not knowledge.is_identity,
         wants_fit=False,
         num_scouts=NUM_ASKED,
+        num_probes=1,
     )
+    # Rounds compare losses with that at a centre of their own; the loss at a fixed point makes them comparable.
+    anchor = knowledge.views(law.mean[None])
     laws: list[Gaussian] = []
     positions, logs = np.zeros((0, run.dimension)), np.zeros(0)
     before: Evidence | None = None
+    settled_for = 0
     for step in range(_MOST_ROUNDS):
         laws.append(law)
-        new = None if knowledge.is_identity else _draw(law, inquiry, step)
-        if new is None:
-            asked = {"center": law.mean, "factor": pack(law.factor)}
+        if knowledge.is_identity:
+            new, seen, asked = None, law, {"center": law.mean, "factor": pack(law.factor)}
         else:
-            asked = {"center": knowledge.views(law.mean[None])[0], "points": knowledge.views(new)}
-        phase = question.ask(f"adapt {step}", run.dtype, scouts=inquiry.scouts.asked, **asked)
+            new = _draw(law, inquiry, step)
+            points = knowledge.views(new)
+            seen, asked = Gaussian.of(points) or inquiry.law.seen, {"center": points.mean(axis=0), "points": points}
+        scouts = inquiry.send_scouts(seen)
+        asked |= {"scouts": scouts.asked, "probes": anchor}
+        phase = question.ask(f"adapt {step}", run.dtype, **asked)
         result = yield from inquiry.ask(phase)
         new = inquiry.made(question, phase, result)[1] if new is None else new
         answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
-        # Rounds have centres of their own; the reference's loss makes them comparable.
-        losses = np.where(is_seen(answer["loss"]), answer["loss"] - answer["scout_loss"][0], np.inf)
+        scouts.hear(seen, inquiry.prior, answer)
+        losses = np.where(is_seen(answer["loss"]), answer["loss"] - answer["probe_loss"][0], np.inf)
         positions, logs = np.concatenate([positions, new]), np.concatenate([logs, -losses - knowledge.priors(new)])
         mixture = np.logaddexp.reduce([_log_density(each, positions) for each in laws], axis=0)
         evidence = inquiry.weigh(positions, logs - mixture, np.zeros(len(positions)))
@@ -65,7 +72,8 @@ def adapt(inquiry: Inquiry) -> Generator[Phase, PhaseResult, None]:
         law = _moments(positions, weights) or law
         inquiry.law = inquiry.law._replace(position=law)
         good = evidence.weights.k_hat < K_HAT_LIMIT and evidence.ess >= _PLENTY * inquiry.target_ess
-        if good and before is not None and evidence.agrees(before):
+        settled_for = settled_for + 1 if good and before is not None and evidence.agrees(before) else 0
+        if settled_for > (MOST_FOR_SCOUTS if inquiry.are_searching else 0):
             inquiry.is_settled = True
             inquiry.choices.append(
                 "No quadratic fits the likelihood closely enough: points come from a Student-t that adapted in "

@@ -13,14 +13,14 @@ from collections.abc import Generator
 import numpy as np
 
 from fahmc.adaptive.inquiry import Inquiry
-from fahmc.adaptive.questions import Expansion, is_seen, unpack_symmetric
+from fahmc.adaptive.propriety import check_curvature
+from fahmc.adaptive.questions import Expansion, is_seen, sends_triangles, unpack_symmetric
 from fahmc.adaptive.surrogate import Quadratic
 from fahmc.dynamics.sampler import Phase, PhaseResult
 from fahmc.errors import ModelError
 
 # Damping of the candidates, as a multiple of the curvature's diagonal; many where triangles are small.
 _DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0)
-_SMALL = 64
 # The squared length of a full step, in standard deviations, at which the search ends.
 _CLOSE = 1.0
 _MOST = 40
@@ -28,7 +28,7 @@ _MOST = 40
 
 def num_candidates(size: int) -> int:
     """Return how many points a round expands."""
-    return len(_DAMPINGS) if size <= _SMALL else 3
+    return len(_DAMPINGS) if sends_triangles(size) else 3
 
 
 def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
@@ -62,6 +62,7 @@ def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
         precision = np.linalg.inv(law.covariance)
         whole = law.mean - best.center
         if whole @ precision @ whole <= _CLOSE * max(1.0, 0.05 * size):
+            check_curvature(knowledge, precision, run.dtype)
             return convex
         prior_curvature = precision - convex.curvature
         # The Gaussian prior's gradient at the centre, from where the law's mean lies.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 
 from fahmc.adaptive.knowledge import Knowledge
 from fahmc.adaptive.nuts import Nuts
+from fahmc.adaptive.propriety import improper
 from fahmc.adaptive.questions import Scatter, is_seen
 from fahmc.adaptive.scouts import Scouts
 from fahmc.adaptive.surrogate import Gaussian, Quadratic, gaussian_posterior
@@ -89,7 +91,8 @@ class Inquiry:
         self.rounds_asked, self.bytes_spent = 0, 0
         self.evidence: Evidence | None = None
         self.law: Law | None = None
-        self.loss: Quadratic | None = None
+        self.prior: Quadratic | None = None
+        """Of φ, as scouts take it."""
         self.scouts: Scouts | None = None
         self.is_settled = False
         self.choices: list[str] = []
@@ -121,7 +124,7 @@ class Inquiry:
             position = gaussian_posterior(knowledge, loss)
         else:
             drawn = self._draw(loss)
-            position = _moments(drawn.reshape(-1, drawn.shape[-1]))
+            position = Gaussian.of(drawn.reshape(-1, drawn.shape[-1]))
         if knowledge.is_identity or position is None:
             seen = position
         elif drawn is None:
@@ -130,10 +133,32 @@ class Inquiry:
             mean = affine.jacobian @ position.mean + affine.offset
             seen = Gaussian.from_moments(mean, affine.jacobian @ position.covariance @ affine.jacobian.T)
         else:
-            seen = _moments(knowledge.views(drawn.reshape(-1, drawn.shape[-1])))
+            seen = Gaussian.of(knowledge.views(drawn.reshape(-1, drawn.shape[-1])))
         if position is None or seen is None:
-            raise improper("prior and likelihood together leave some direction free")
+            raise improper("the rows leave a combination of the parameters free")
         return Law(position, seen, drawn)
+
+    def prior_of(self, law: Law, loss: Quadratic) -> Quadratic:
+        """Return the prior of φ as a Gaussian potential: itself, or what makes the surrogate's moments of the loss."""
+        precision = np.linalg.inv(law.seen.covariance)
+        slope = -loss.gradient - loss.curvature @ (law.seen.mean - loss.center)
+        return Quadratic(law.seen.mean, slope, precision - loss.curvature)
+
+    def send_scouts(self, law: Gaussian) -> Scouts:
+        """Have scouts on their way; anew where the bulk has moved."""
+        if self.scouts is None or self.scouts.has_lost(law):
+            self.scouts = Scouts.set_out(law, self.starts_seen, self.run.seed)
+        return self.scouts
+
+    @property
+    def are_searching(self) -> bool:
+        """Whether some scouts are still on their way."""
+        return self.scouts is not None and bool(self.scouts.are_walking.any())
+
+    @cached_property
+    def starts_seen(self) -> np.ndarray:
+        """What the likelihood sees of the chains' starts."""
+        return self.knowledge.views(np.asarray(self.run.start, np.float64))
 
     def _draw(self, loss: Quadratic) -> np.ndarray:
         if self._nuts is None:
@@ -204,22 +229,8 @@ class Inquiry:
 
     def account(self) -> dict[str, Any]:
         """Return what was decided and what is doubted."""
-        doubts = list(self.doubts)
-        if self.scouts is not None:
-            doubts += self.scouts.doubts()
-        return {"choices": self.choices, "doubts": doubts, "trace": self.trace}
-
-
-def improper(reason: str) -> ModelError:
-    """Refuse a posterior that is none."""
-    return ModelError(
-        f"There is no posterior to sample: {reason}. Give the coefficients a proper prior (prior_scale), or leave out "
-        "columns that others determine."
-    )
-
-
-def _moments(points: np.ndarray) -> Gaussian | None:
-    return Gaussian.from_moments(points.mean(axis=0), np.atleast_2d(np.cov(points, rowvar=False)))
+        remarks, doubts = ([], []) if self.scouts is None else self.scouts.findings()
+        return {"choices": [*self.choices, *remarks], "doubts": [*self.doubts, *doubts], "trace": self.trace}
 
 
 def _finite(k_hat: float) -> float:

@@ -9,7 +9,8 @@ means, so no site's answer need be seen alone, and symmetric matrices cross as t
 `Scatter` asks at many points φ_m = c + F z_m for ℓ(φ_m) − ℓ(c), and for what fits a quadratic to ℓ where they lie: the
 means of the whitened gradients γ_m = F′∇ℓ(φ_m) and of the symmetrised γ_m z_m′. The z_m are standard normal or
 Student-t, in pairs ±z; sites make them from the common seed, so that only c and F cross. Points that come from
-elsewhere are sent. A few other points, where somebody looks for further modes, ride along (`scouts`).
+elsewhere are sent. A few other points ride along, where somebody looks for further modes (`scouts`) or for the
+posterior's end (`propriety`): `scouts` ask for derivatives, `probes` for the loss alone.
 
 Differences of losses are summed row by row: with a million rows ℓ itself would have lost its last digits in float32.
 """
@@ -37,6 +38,19 @@ _UNSEEN = 1e30
 """What a site replies for a loss that is not finite, so that one bad point does not end the run."""
 
 
+# Up to this size triangles are as good as free, so that points which merely look around ask for them too.
+_SMALL = 64
+
+
+# Where the ways from scouts to the bulk are looked at.
+WAY = np.arange(1, 8) / 8
+
+
+def sends_triangles(size: int) -> bool:
+    """Whether scouts ask for curvature, and searches try many points in a round."""
+    return size <= _SMALL
+
+
 def triangle_size(size: int) -> int:
     """Return how many numbers a symmetric matrix has."""
     return size * (size + 1) // 2
@@ -57,6 +71,12 @@ def unpack_symmetric(triangle: np.ndarray, size: int) -> np.ndarray:
     lower = np.zeros((size, size))
     lower[np.tril_indices(size)] = triangle
     return lower + np.tril(lower, -1).T
+
+
+def way_points(scouts: Any) -> Any:
+    """Return points on the straight ways from all scouts but the first to the first, flat."""
+    steps = (scouts[:1] - scouts[1:])[:, None] * WAY[:, None].astype(scouts.dtype)
+    return (scouts[1:, None] + steps).reshape(-1, scouts.shape[-1])
 
 
 class _Question(Sampler):
@@ -144,7 +164,10 @@ class Scatter(_Question):
     wants_fit
         Whether gradients are asked for as well.
     num_scouts
-        Further points, at which the loss and its gradient are told.
+        Further points, at which the loss and its gradient are told, and where triangles are small the curvature; of the
+        ways from them to the first one (`way_points`) the loss is told.
+    num_probes
+        Further points, at which only the loss is told.
     """
 
     size: int
@@ -153,19 +176,27 @@ class Scatter(_Question):
     is_sent: bool = False
     wants_fit: bool = True
     num_scouts: int = 0
+    num_probes: int = 0
 
     def question(self) -> dict[str, Field]:
         """Send centre and factor, or points, which have a centre and a factor too."""
         points = {"points": (self.num_points, self.size)} if self.is_sent else {}
         factor = {"factor": (triangle_size(self.size),)} if self.wants_fit or not self.is_sent else {}
-        scouts = {"scouts": (self.num_scouts, self.size)} if self.num_scouts else {}
-        return self._shared(center=(self.size,), **factor, **points, **scouts)
+        others = {"scouts": self.num_scouts, "probes": self.num_probes}
+        others = {name: (count, self.size) for name, count in others.items() if count}
+        return self._shared(center=(self.size,), **factor, **points, **others)
 
     def answer(self) -> dict[str, Field]:
         """Get the losses, what fits a quadratic, and what the scouts see."""
         size, scouts = self.size, self.num_scouts
         fit = {"slope": (size,), "bend": (triangle_size(size),)} if self.wants_fit else {}
-        seen = {"scout_loss": (scouts,), "scout_gradient": (scouts, size)} if scouts else {}
+        seen: dict[str, tuple[int, ...]] = {}
+        if scouts:
+            seen = {"scout_loss": (scouts,), "scout_gradient": (scouts, size), "way_loss": ((scouts - 1) * len(WAY),)}
+        if scouts and sends_triangles(size):
+            seen["scout_curvature"] = (scouts, triangle_size(size))
+        if self.num_probes:
+            seen["probe_loss"] = (self.num_probes,)
         return self._shared(loss=(self.num_points,), **fit, **seen)
 
     def points(self, directions: Array | None, state: Message) -> Float[Array, "point size"]:
@@ -198,6 +229,11 @@ class Scatter(_Question):
             directions = self.directions(chain_keys, state) if "factor" in state else None
             points = self.points(directions, state)
             reply: Message = {}
+
+            def loss_alone(point: Vector) -> Array:
+                value = loss(point, first)
+                return jnp.where(jnp.isfinite(value), value, _UNSEEN)
+
             if self.wants_fit:
                 factor = unpack_lower(state["factor"], self.size)
 
@@ -210,19 +246,28 @@ class Scatter(_Question):
                 product = slopes.T @ directions / self.num_points  # type: ignore
                 reply |= {"loss": seen["loss"], "slope": slopes.mean(axis=0), "bend": pack((product + product.T) / 2)}
             else:
-                reply["loss"] = lax.map(lambda p: _finite_loss(loss(p, first)), points, batch_size=_TOGETHER)
+                reply["loss"] = lax.map(loss_alone, points, batch_size=_TOGETHER)
             if self.num_scouts:
-                value, gradient = jax.vmap(jax.value_and_grad(loss), in_axes=(0, None))(state["scouts"], first)
-                is_finite = jnp.isfinite(value) & jnp.isfinite(gradient).all(axis=1)
-                reply["scout_loss"] = jnp.where(is_finite, value, _UNSEEN)
-                reply["scout_gradient"] = jnp.where(is_finite[:, None], gradient, 0)
+
+                def scout(point: Vector) -> Message:
+                    value, gradient = jax.value_and_grad(loss)(point, first)
+                    seen = {"loss": value, "gradient": gradient}
+                    if sends_triangles(self.size):
+                        seen["curvature"] = pack(jax.hessian(loss)(point, first))
+                    return _finite(seen)
+
+                reply |= {f"scout_{name}": value for name, value in lax.map(scout, state["scouts"]).items()}
+                reply["way_loss"] = lax.map(loss_alone, way_points(state["scouts"]))
+            if self.num_probes:
+                reply["probe_loss"] = lax.map(loss_alone, state["probes"])
             return reply
 
         return client_round
 
     def row_gradients(self, sizes: np.ndarray) -> float:
-        """Count a gradient at every point; a loss alone counts as one too."""
-        return float(sizes.sum()) * (self.num_points + self.num_scouts)
+        """Count a gradient at every point, and one a column of a Hessian; a loss alone counts as one too."""
+        each = 1 + len(WAY) + (self.size if sends_triangles(self.size) else 0)
+        return float(sizes.sum()) * (self.num_points + each * self.num_scouts + self.num_probes)
 
 
 def _loss_fn(target: Target, client: Client) -> Any:
@@ -232,10 +277,6 @@ def _loss_fn(target: Target, client: Client) -> Any:
         return client.scale * jnp.sum(target.seen_losses(seen, client) - first)
 
     return loss
-
-
-def _finite_loss(loss: Array) -> Array:
-    return jnp.where(jnp.isfinite(loss), loss, _UNSEEN)
 
 
 def _finite(answer: Message) -> Message:

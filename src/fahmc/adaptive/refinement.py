@@ -15,8 +15,9 @@ from collections.abc import Generator
 import numpy as np
 
 from fahmc.adaptive.inquiry import Evidence, Inquiry, Law
+from fahmc.adaptive.propriety import check_rays, is_flat_somewhere, ray_points
 from fahmc.adaptive.questions import Scatter, is_seen, pack, unpack_symmetric
-from fahmc.adaptive.scouts import NUM_ASKED, Scouts
+from fahmc.adaptive.scouts import MOST_FOR_SCOUTS, NUM_ASKED
 from fahmc.adaptive.surrogate import Quadratic, fit_quadratic
 from fahmc.dynamics.sampler import Phase, PhaseResult
 
@@ -27,17 +28,22 @@ _MOST = 6
 def refine(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResult, None]:
     """Refine until the weights are good, or no quadratic will do."""
     before: Evidence | None = None
-    for step in range(_MOST):
-        inquiry.loss, inquiry.law = loss.convex(), inquiry.law_of(loss.convex())
-        evidence, fitted = yield from _look(inquiry, f"refine {step}", inquiry.loss, inquiry.law)
-        settled = before is not None and before.passes and evidence.passes and evidence.agrees(before)
-        if settled and evidence.ess >= inquiry.target_ess:
+    settled_for = 0
+    for step in range(_MOST + MOST_FOR_SCOUTS):
+        loss = loss.convex()
+        inquiry.law = inquiry.law_of(loss)
+        evidence, fitted = yield from _look(inquiry, f"refine {step}", loss, inquiry.law)
+        agrees = before is not None and before.passes and evidence.passes and evidence.agrees(before)
+        settled_for = settled_for + 1 if agrees and evidence.ess >= inquiry.target_ess else 0
+        if settled_for > (MOST_FOR_SCOUTS if inquiry.are_searching else 0):
             inquiry.is_settled = True
             how = "Gaussian, as the prior is" if inquiry.is_gaussian else "drawn by NUTS at the server"
             inquiry.choices.append(
                 f"The surrogate posterior ({how}) fits: its draws are corrected by importance weights (k-hat "
                 f"{evidence.weights.k_hat:.2f}, {evidence.ess:,.0f} effective of {len(evidence.positions):,})."
             )
+            return
+        if step >= _MOST - 1 and not settled_for:
             return
         if before is not None and before.passes and evidence.ess < 0.5 * before.ess:
             fitted = halfway(loss, fitted)  # the fits swing about the best one
@@ -50,16 +56,21 @@ def _look(
     """Ask at draws of the surrogate; return what they are worth, and the quadratic that fits there."""
     run, knowledge = inquiry.run, inquiry.knowledge
     size, seen = run.target.num_seen, law.seen
-    inquiry.scouts = inquiry.scouts or Scouts.set_out(seen, run.seed)
-    positions = _positions(inquiry, law)
+    scouts, positions = inquiry.send_scouts(seen), _positions(inquiry, law)
     sent = {} if positions is None else {"points": knowledge.views(positions)}
-    question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED)
-    asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": inquiry.scouts.asked}
+    rays = ray_points(seen, inquiry.starts_seen.mean(axis=0)) if is_flat_somewhere(knowledge) else np.zeros((0, size))
+    question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED, num_probes=len(rays))
+    asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": scouts.asked}
+    asked |= {"probes": rays} if len(rays) else {}
     phase = question.ask(name, run.dtype, **asked, **sent)
     result = yield from inquiry.ask(phase)
     directions, points = inquiry.made(question, phase, result)
     answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
     losses = answer["loss"]
+    if len(rays):
+        heights = answer["probe_loss"]
+        priors = knowledge.priors(rays) - knowledge.priors(seen.mean[None])
+        check_rays(np.where(is_seen(heights), heights + priors, np.inf))
     if inquiry.is_gaussian:
         positions = points if positions is None else positions
         log_weights = -losses - knowledge.priors(positions) + 0.5 * law.position.distance(positions) ** 2
@@ -71,7 +82,8 @@ def _look(
     if is_seen(losses).all():
         bend = unpack_symmetric(answer["bend"], size)
         fitted = fit_quadratic(seen.mean, seen.factor, directions, answer["slope"], bend)
-    inquiry.scouts.hear(law.seen, loss, answer)
+    inquiry.prior = inquiry.prior_of(law, loss)
+    scouts.hear(seen, inquiry.prior, answer)
     return evidence, fitted
 
 

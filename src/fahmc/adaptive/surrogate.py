@@ -31,10 +31,13 @@ class Quadratic(NamedTuple):
 
     def convex(self) -> Quadratic:
         """Return it with the curvature made positive: a saddle's downhill directions are turned around."""
-        values, vectors = np.linalg.eigh(self.curvature)
-        if (values >= 0).all():
-            return self
-        return self._replace(curvature=(vectors * np.abs(values)) @ vectors.T)
+        return self._replace(curvature=convex(self.curvature))
+
+
+def convex(curvature: np.ndarray) -> np.ndarray:
+    """Return a symmetric matrix with the signs of its negative eigenvalues turned around."""
+    values, vectors = np.linalg.eigh(curvature)
+    return curvature if (values >= 0).all() else (vectors * np.abs(values)) @ vectors.T
 
 
 class Gaussian(NamedTuple):
@@ -69,6 +72,11 @@ class Gaussian(NamedTuple):
             return cls(mean, np.linalg.cholesky(covariance / scale[:, None] / scale) * scale[:, None])
         except np.linalg.LinAlgError:
             return None
+
+    @classmethod
+    def of(cls, points: np.ndarray) -> Gaussian | None:
+        """Return the Gaussian with the moments of points, if that is a law."""
+        return cls.from_moments(points.mean(axis=0), np.atleast_2d(np.cov(points, rowvar=False)))
 
     def distance(self, points: np.ndarray) -> np.ndarray:
         """Return how far points are from the mean, in standard deviations."""

@@ -1,0 +1,64 @@
+"""Whether there is a posterior: a prior that is flat in some direction needs rows that are not.
+
+Rows may leave a direction free altogether (columns that determine each other), which shows in the curvature; or bound
+it to one side only (an outcome that a combination of columns predicts without error), which shows far out: along any
+ray φ + t u of a posterior the potential must grow faster than log t.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fahmc.adaptive.knowledge import Knowledge
+from fahmc.adaptive.surrogate import Gaussian
+from fahmc.errors import ModelError
+
+# How far out rays are looked at, in standard deviations of the surrogate posterior.
+_FAR = 1e5
+_NUM_AXES = 3
+
+
+def is_flat_somewhere(knowledge: Knowledge) -> bool:
+    """Whether the prior alone bounds not every direction; only told of priors that are Gaussian or flat."""
+    if knowledge.affine is None or not knowledge.is_identity:
+        return False
+    scales = np.sqrt(np.maximum(np.diag(knowledge.affine.curvature), 0.0))
+    if not scales.all():
+        return True
+    return bool(np.linalg.eigvalsh(knowledge.affine.curvature / scales[:, None] / scales).min() < 1e-12)
+
+
+def check_curvature(knowledge: Knowledge, precision: np.ndarray, dtype: np.dtype) -> None:
+    """Refuse a posterior whose precision cannot be told from a singular one."""
+    scales = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+    least = np.linalg.eigvalsh(precision / scales[:, None] / scales).min()
+    if least < 4 * len(precision) * np.finfo(dtype).eps and is_flat_somewhere(knowledge):
+        more = "" if dtype == np.float64 else ' (or, if they only nearly do, set dtype = "float64")'
+        raise improper(f"the rows leave a combination of the parameters free{more}")
+
+
+def ray_points(law: Gaussian, start: np.ndarray) -> np.ndarray:
+    """Return points far out, along the widest directions of the surrogate, the way from the start, and backwards."""
+    scales = np.sqrt(np.diag(law.covariance))
+    vectors = np.linalg.eigh(law.covariance / scales[:, None] / scales)[1]
+    axes = [*(vectors[:, -_NUM_AXES:] * scales[:, None]).T, law.mean - start]
+    lengths = [np.linalg.norm(np.linalg.solve(law.factor, axis)) for axis in axes]
+    units = np.array([axis / length for axis, length in zip(axes, lengths, strict=True) if length > 0])
+    return law.mean + _FAR * np.concatenate([units, -units])
+
+
+def check_rays(heights: np.ndarray) -> None:
+    """Refuse if the potential far out, compared with the middle's, has not grown as the logarithm of the distance."""
+    if (heights <= np.log(_FAR)).any():
+        raise improper(
+            "the likelihood does not fall however far some combination of the parameters is moved, as when columns "
+            "predict an outcome without error (separable data)"
+        )
+
+
+def improper(reason: str) -> ModelError:
+    """Refuse a posterior that is none."""
+    return ModelError(
+        f"There is no posterior to sample: {reason}, and the prior is flat there. Give the coefficients a proper prior "
+        "(prior_scale), or leave out columns."
+    )
