@@ -3,6 +3,7 @@
 from fahmc import data, engines, errors, models, report, theory
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
+from fahmc.adaptive.surrogate_transition import SurrogateTransition
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -42,6 +43,7 @@ __all__ = [
     "Sites",
     "SplitHMC",
     "SurrogatePosterior",
+    "SurrogateTransition",
     "data",
     "engines",
     "errors",

@@ -1,33 +1,112 @@
-"""`Auto`: the sampler for those who have no settings to give."""
+"""`Auto`: the sampler for those who have no settings to give.
+
+The cheapest way first, another where it does not lead to draws that can be trusted:
+
+    surrogate     draws from a surrogate posterior, corrected by importance weights: some ten rounds
+    transition    exact Markov chains with the surrogate as proposal, where weights are too uneven but not hopeless
+    split         split HMC, exact: hundreds of rounds
+    fahmc         FA-HMC that tunes itself, where curvature is too large to be sent or gradients are minibatches
+
+Each choice is a sentence of ``draws.account["choices"]``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from fahmc.adaptive.inquiry import Inquiry
-from fahmc.adaptive.surrogate_posterior import check_counts, learn, unsettled
+import numpy as np
+
+from fahmc.adaptive.bulk import find_bulk
+from fahmc.adaptive.exact import split, starts_from, transition
+from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
+from fahmc.adaptive.surrogate import Gaussian
+from fahmc.adaptive.surrogate_posterior import check_counts, giving_up, learn, unsettled
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
+from fahmc.errors import SettingsError
 from fahmc.registry import register
+
+Method = Literal["surrogate", "transition", "split"]
+# Below these, chains with the surrogate as proposal would stick.
+_WORTH_PROPOSING = 1.0, 0.02
 
 
 @register("sampler")
 @dataclass(frozen=True)
 class Auto(Leader):
-    """Decide by itself."""
+    """Decide by itself.
+
+    Parameters
+    ----------
+    target_ess
+        Effective draws wanted of every parameter.
+    max_rounds, budget_bytes
+        What it may cost, all sites and both directions together. What is known by then is returned, with its doubts.
+    method
+        Take this way, instead of the cheapest that leads somewhere.
+    """
 
     target_ess: int = 400
-    max_rounds: int = 1000
+    max_rounds: int = 5000
     budget_bytes: float | None = None
+    method: Method | None = None
 
     def __post_init__(self):
         check_counts(self, "target_ess", "max_rounds")
+        if self.method not in (None, *get_args(Method)):
+            raise SettingsError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}, or none.")
+        if self.budget_bytes is not None and not self.budget_bytes > 0:
+            raise SettingsError(f"budget_bytes is {self.budget_bytes!r}; it must be above 0, or None.")
 
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome | None]:
         """Try the cheapest first."""
         inquiry = Inquiry(run, self.target_ess, self.max_rounds, self.budget_bytes)
+        if self.method == "split":
+            return (yield from self._split(inquiry))
         yield from learn(inquiry)
-        if not inquiry.is_settled:
+        if self.method == "surrogate" or (inquiry.is_settled and self.method is None):
+            if not inquiry.is_settled:
+                inquiry.doubts.append(unsettled(inquiry))
+            return inquiry.outcome()
+        evidence = inquiry.evidence
+        assert evidence is not None and inquiry.loss is not None
+        share = evidence.weights.ess / len(evidence.positions)
+        k_limit, least_share = _WORTH_PROPOSING
+        if self.method == "transition" or (evidence.weights.k_hat < k_limit and share > least_share):
+            inquiry.is_settled = False
+            inquiry.choices.clear()  # of weights, by which these draws are not made
+            outcome = yield from transition(inquiry, inquiry.loss)
+            if outcome is not None:
+                return outcome
+        inquiry.choices.append(
+            f"Importance weights stayed too uneven (k-hat {evidence.weights.k_hat:.2f}, {100 * share:.1f} % of the "
+            "points effective)."
+        )
+        return (yield from self._split(inquiry))
+
+    def _split(self, inquiry: Inquiry) -> Generator[Phase, PhaseResult, Outcome]:
+        """Run split HMC from where the posterior is, as far as that is known."""
+        run, rng = inquiry.run, np.random.default_rng([inquiry.run.seed, 6])
+        known = inquiry.evidence
+        if inquiry.law is None:
+            with giving_up(inquiry):
+                loss = yield from find_bulk(inquiry)
+            inquiry.law = inquiry.law_of(loss)
+        law = inquiry.law.position
+        if known is not None and known.weights.ess > 5 * run.dimension:
+            steps = known.positions - known.mean
+            law = Gaussian.from_moments(known.mean, (known.weights.values[:, None] * steps).T @ steps) or law
+        if known is None:
+            starts = law.mean + rng.normal(size=(run.num_chains, run.dimension)) @ law.factor.T
+        else:
+            starts = starts_from(inquiry, rng)
+        try:
+            return (yield from split(inquiry, law, starts))
+        except OutOfRounds as reason:
+            if inquiry.evidence is None:
+                raise SettingsError(f"{reason} before split HMC could begin. Allow more.") from None
+            inquiry.choices.append(f"Stopped: {reason}.")
             inquiry.doubts.append(unsettled(inquiry))
-        return inquiry.outcome()
+            return inquiry.outcome()

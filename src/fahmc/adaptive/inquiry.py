@@ -52,7 +52,10 @@ class Evidence(NamedTuple):
     """Points, and what they are worth."""
 
     positions: np.ndarray
+    log_weights: np.ndarray
+    """As they are; −∞ where nothing could be seen."""
     weights: Weights
+    """Smoothed."""
     share: float = 1.0
     """Effective draws a point, were it not for the weights: below 1 where NUTS made them."""
 
@@ -91,6 +94,8 @@ class Inquiry:
         self.rounds_asked, self.bytes_spent = 0, 0
         self.evidence: Evidence | None = None
         self.law: Law | None = None
+        self.loss: Quadratic | None = None
+        """The best so far."""
         self.prior: Quadratic | None = None
         """Of φ, as scouts take it."""
         self.scouts: Scouts | None = None
@@ -185,8 +190,8 @@ class Inquiry:
                 "Neither likelihood nor prior is finite where their own expansion puts the posterior. Look for "
                 "overflow and log(0) in the model's functions."
             )
-        log_weights = np.maximum(log_weights, log_weights.max() - _LOWEST)
-        self.evidence = Evidence(positions, smoothed(log_weights), share)
+        floored = np.maximum(log_weights, log_weights.max() - _LOWEST)
+        self.evidence = Evidence(positions, log_weights, smoothed(floored), share)
         self.trace.append(
             {"round": self.rounds_asked, "k_hat": _finite(self.evidence.weights.k_hat), "ess": self.evidence.ess}
         )

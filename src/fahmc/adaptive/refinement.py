@@ -28,11 +28,14 @@ _MOST = 6
 def refine(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResult, None]:
     """Refine until the weights are good, or no quadratic will do."""
     before: Evidence | None = None
+    most = 0.0
     settled_for = 0
     for step in range(_MOST + MOST_FOR_SCOUTS):
         loss = loss.convex()
         inquiry.law = inquiry.law_of(loss)
-        evidence, fitted = yield from _look(inquiry, f"refine {step}", loss, inquiry.law)
+        evidence, fitted = yield from look(inquiry, f"refine {step}", loss, inquiry.law)
+        if evidence.ess > most:
+            inquiry.loss, most = loss, evidence.ess
         agrees = before is not None and before.passes and evidence.passes and evidence.agrees(before)
         settled_for = settled_for + 1 if agrees and evidence.ess >= inquiry.target_ess else 0
         if settled_for > (MOST_FOR_SCOUTS if inquiry.are_searching else 0):
@@ -50,7 +53,7 @@ def refine(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResult, N
         before, loss = evidence, fitted
 
 
-def _look(
+def look(
     inquiry: Inquiry, name: str, loss: Quadratic, law: Law
 ) -> Generator[Phase, PhaseResult, tuple[Evidence, Quadratic]]:
     """Ask at draws of the surrogate; return what they are worth, and the quadratic that fits there."""
@@ -59,24 +62,26 @@ def _look(
     scouts, positions = inquiry.send_scouts(seen), _positions(inquiry, law)
     sent = {} if positions is None else {"points": knowledge.views(positions)}
     rays = ray_points(seen, inquiry.starts_seen.mean(axis=0)) if is_flat_somewhere(knowledge) else np.zeros((0, size))
-    question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED, num_probes=len(rays))
-    asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": scouts.asked}
-    asked |= {"probes": rays} if len(rays) else {}
+    question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED, num_probes=1 + len(rays))
+    probes = np.concatenate([loss.center[None], rays])
+    asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": scouts.asked, "probes": probes}
     phase = question.ask(name, run.dtype, **asked, **sent)
     result = yield from inquiry.ask(phase)
     directions, points = inquiry.made(question, phase, result)
     answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
     losses = answer["loss"]
+    # Compared with the loss at the expansion's own centre, which rounds of one surrogate have in common.
+    at_center = answer["probe_loss"][0]
     if len(rays):
-        heights = answer["probe_loss"]
+        heights = answer["probe_loss"][1:]
         priors = knowledge.priors(rays) - knowledge.priors(seen.mean[None])
         check_rays(np.where(is_seen(heights), heights + priors, np.inf))
     if inquiry.is_gaussian:
         positions = points if positions is None else positions
-        log_weights = -losses - knowledge.priors(positions) + 0.5 * law.position.distance(positions) ** 2
+        log_weights = at_center - losses - knowledge.priors(positions) + 0.5 * law.position.distance(positions) ** 2
     else:
         assert positions is not None
-        log_weights = loss(points) - losses
+        log_weights = at_center - losses + loss(points)
     evidence = inquiry.weigh(positions, log_weights, losses, inquiry.server_share(law.drawn))
     fitted = loss
     if is_seen(losses).all():

@@ -11,7 +11,8 @@ size of every coordinate.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fahmc.adaptive.adaptation import MOST_DIMENSIONS, adapt
@@ -54,11 +55,18 @@ class SurrogatePosterior(Leader):
 
 def learn(inquiry: Inquiry) -> Generator[Phase, PhaseResult, None]:
     """Find the bulk, refine the surrogate, and where that is not enough adapt."""
-    try:
+    with giving_up(inquiry):
         loss = yield from find_bulk(inquiry)
         yield from refine(inquiry, loss)
         if not inquiry.is_settled and inquiry.run.dimension <= MOST_DIMENSIONS:
             yield from adapt(inquiry)
+
+
+@contextmanager
+def giving_up(inquiry: Inquiry) -> Iterator[None]:
+    """End early where rounds or bytes are used up, if anything is known by then."""
+    try:
+        yield
     except OutOfRounds as reason:
         if inquiry.evidence is None:
             raise SettingsError(f"{reason}, and nothing is known of the posterior yet. Allow more.") from None
