@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 # Draws that a model looks at in one call: enough to hide the call, few enough to hold their predictions.
 _CHUNK = 256
+# How ∇f at the draws is called among the statistics in ArviZ and in files.
+_GRADIENTS = "potential_gradient"
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of all chains. One draw is the average of the clients after a round."""
+    """Draws of all chains. One draw is the average of the clients after a round, or as the sampler says."""
 
     positions: Position
     """Pytree of arrays [chain, draw, ...]."""
@@ -50,6 +52,9 @@ class Draws:
     """What the sampler decided and knew, as JSON values. ``choices``: sentences, what was chosen and why. ``doubts``:
     sentences, what may be wrong. ``weights``, of draws resampled by importance: ``k_hat``, ``num_points``, and ``ess``
     and ``mcse`` (in the parameter's unit), a list of one number per flat coordinate each."""
+    gradients: np.ndarray | None = field(default=None, repr=False)
+    """[chain, draw, dim]: ∇f at each draw, f = −log posterior / temperature, along the flattened position; None where
+    the sampler does not know it (``FAHMC(with_gradients=True)`` and `SplitHMC` do)."""
     model: Any = field(default=None, repr=False)
     """The model that was sampled; not stored in files."""
 
@@ -111,6 +116,8 @@ class Draws:
 
         groups: dict[str, Any] = {"posterior": self.named(), "sample_stats": dict(self.stats)}
         dims = {name: list(self.dims[name]) for name in self.named() if name in self.dims}
+        if self.gradients is not None:
+            groups["sample_stats"][_GRADIENTS], dims[_GRADIENTS] = self.gradients, ["coordinate"]
         if log_likelihood is not None:
             rows = log_likelihood.pooled().rows[0] if hasattr(log_likelihood, "pooled") else log_likelihood
             values = np.concatenate(self._map(self._need_model().row_loglikelihoods, rows, "loglikelihood_fn"))
@@ -170,6 +177,7 @@ class Draws:
         return cls(
             positions=tree.fill(about["positions"], arrays),
             client_drift=stats.pop("client_drift_rms", None),
+            gradients=stats.pop(_GRADIENTS, None),
             client_names=tuple(str(name) for name in data.sample_stats.client.values),
             stats=stats,
             settings=about["settings"],

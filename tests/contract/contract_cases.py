@@ -109,7 +109,7 @@ class Gathered(fahmc.Sampler):
 FEDERATED: dict[str, fahmc.Sampler] = {
     "trajectory": fahmc.FAHMC(0.1, 3, 2),
     "leapfrog": fahmc.FAHMC(0.1, 3, 2, sync_unit="leapfrog", inverse_mass_matrix=(1.0, 0.5, 2.0)),
-    "langevin": fahmc.FALD(0.1, num_local_steps=2),
+    "langevin": fahmc.FALD(0.1, num_local_steps=2, with_gradients=True),
     "debiased": fahmc.DebiasedFAHMC(0.1, 3, 2),
     "underdamped": Underdamped(0.1, 0.7, 2, gradient=Clipped(0.5)),
     "newton": NewtonStart(0.1, 3, 2, num_newton_rounds=3),

@@ -43,6 +43,9 @@ def assert_same(draws: fahmc.Draws, expected: fahmc.Draws, every: int = 1) -> No
     np.testing.assert_array_equal(draws.flat(), expected.flat()[:, kept])
     for stat, values in expected.stats.items():
         np.testing.assert_array_equal(draws.stats[stat], values[:, kept], stat)
+    assert (draws.gradients is None) == (expected.gradients is None)
+    if draws.gradients is not None and expected.gradients is not None:
+        np.testing.assert_array_equal(draws.gradients, expected.gradients[:, kept])
 
 
 @every_case
@@ -196,6 +199,9 @@ def test_clients_in_other_processes_give_the_same_draws(name, pool, monkeypatch)
     np.testing.assert_allclose(there.flat(), here.flat(), rtol=tolerance, atol=tolerance)
     for stat, values in here.stats.items():
         np.testing.assert_allclose(there.stats[stat], values, rtol=tolerance, atol=tolerance, err_msg=stat)
+    assert (there.gradients is None) == (here.gradients is None)
+    if here.gradients is not None:
+        np.testing.assert_allclose(there.gradients, here.gradients, rtol=tolerance, atol=tolerance)
     for way in ("bytes_to_clients", "bytes_to_server"):
         assert getattr(Weighed, way) == here.cost[way] == there.cost[way]
 

@@ -17,7 +17,7 @@ LONG = 30.0
 
 
 def result(round_index: int) -> RoundResult:
-    return RoundResult({"round": round_index}, stats={}, drift_squares=None, is_finite=np.ones((1, 1), bool))
+    return RoundResult({"round": round_index}, stats={}, draw={}, drift_squares=None, is_finite=np.ones((1, 1), bool))
 
 
 def request(name: str) -> Prepare:

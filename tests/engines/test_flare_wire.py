@@ -120,14 +120,15 @@ def test_what_is_not_a_request_is_refused(values):
         messages.read_request(values)
 
 
-@pytest.mark.parametrize("squares", [np.ones((2, 3)), None])
-def test_blocks_come_back(squares):
+@pytest.mark.parametrize(("squares", "gradients"), [(np.ones((2, 3)), None), (None, np.ones((2, 4, 3)))])
+def test_blocks_come_back(squares, gradients):
     state = {"position": np.arange(6.0).reshape(2, 3), "clock": np.int32(7)}
     stats = {"client_drift": np.ones((2, 4)), "n_steps": np.ones((2, 4), "int32"), "diverging": np.zeros((2, 4), bool)}
-    sent = Block(5, 9, np.full((2, 4, 3), np.nextafter(1, 2)), stats, squares, state)
+    sent = Block(5, 9, np.full((2, 4, 3), np.nextafter(1, 2)), stats, squares, state, gradients=gradients)
     block = messages.text_to_block(json.loads(json.dumps(messages.block_to_text(sent))))
     assert (block.first_round, block.num_rounds, block.divergence) == (5, 9, None)
     assert (block.drift_squares is None) == (squares is None)
+    assert (block.gradients is None) == (gradients is None)
     np.testing.assert_array_equal(block.positions, sent.positions)
     for found, expected in ((block.stats, stats), (block.state, state)):
         assert found.keys() == expected.keys()

@@ -92,5 +92,5 @@ class DebiasedFAHMC(FAHMC):
         return client_round
 
     def row_gradients(self, sizes: np.ndarray) -> float:
-        """Two full gradients more."""
-        return super().row_gradients(sizes) + 2.0 * float(sizes.sum())
+        """Two full gradients more; one of them is the one that may be asked for."""
+        return super().row_gradients(sizes) + (1.0 if self.with_gradients else 2.0) * float(sizes.sum())

@@ -68,6 +68,10 @@ class FAHMC(Sampler):
         Σ⁻¹: None for the identity, a vector (or pytree like the position) for a diagonal, or a matrix.
     reuse_gradient
         Evaluate a stochastic gradient once a leapfrog step instead of twice.
+    with_gradients
+        Have every client reply ∇f_c where it set out as well, of all its rows, so that ∇f is known there:
+        `Draws.gradients`. A draw needs a gradient of its own, so what a round keeps is then the position that it was
+        sent, not the average that it ends with: the same chain, a round behind. One vector more in the reply.
     """
 
     NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "num_local_steps", "inverse_mass_matrix")
@@ -80,6 +84,7 @@ class FAHMC(Sampler):
     sync_unit: Literal["trajectory", "leapfrog"] = "trajectory"
     inverse_mass_matrix: Any = None
     reuse_gradient: bool = False
+    with_gradients: bool = False
 
     def __post_init__(self):
         # Numbers of NumPy and JAX are welcome; kept are Python's, which print, hash and save alike everywhere.
@@ -135,11 +140,26 @@ class FAHMC(Sampler):
             is_diverging = displacement(before, after) > FREE_FLIGHTS * free_flight
             return {"step_size": step_size, "n_steps": steps, "diverging": is_diverging}
 
-        return Exchange(state=fields, reply=fields, begin=begin, merge=merge, watch=watch)
+        plain = Exchange(state=fields, reply=fields, begin=begin, merge=merge, watch=watch)
+        if not self.with_gradients:
+            return plain
+
+        def draw(before: Message, mean: Message, after: Message) -> Message:
+            return {"position": before["position"], "gradient": mean["gradient"]}
+
+        return plain._replace(reply={**fields, "gradient": Field((dimension,))}, draw=draw)
 
     def build(self, target: Target) -> ClientRound:
         """Run T trajectories, or T leapfrog steps, from the broadcast position."""
-        return partial(local_round, self, self.gradient.build(target))
+        plain = partial(local_round, self, self.gradient.build(target))
+        if not self.with_gradients:
+            return plain
+
+        def client_round(chain_keys, round_index, state, numbers, client) -> Message:
+            gradient = target.gradient(state["position"], client)
+            return plain(chain_keys, round_index, state, numbers, client) | {"gradient": gradient}
+
+        return client_round
 
     def numbers(self, template: Position, dtype: np.dtype) -> Numbers:
         """Return η, K, T and a factor of Σ⁻¹."""
@@ -166,7 +186,7 @@ class FAHMC(Sampler):
             estimates = steps + 1 if self.reuses_gradient else 2 * steps
         else:
             estimates = steps if self.reuses_gradient else 2 * steps - self.num_local_steps
-        return float(estimates * self.gradient.rows_used(sizes).sum())
+        return float(estimates * self.gradient.rows_used(sizes).sum() + self.with_gradients * sizes.sum())
 
     def remedy(self, round_index: int) -> str:
         """Halve the step size."""

@@ -103,6 +103,7 @@ class HMC(Sampler):
             begin=lambda carried: {name: carried[name] for name in state},
             merge=merge,
             watch=watch,
+            draw=lambda before, combined, after: {name: after[name] for name in ("position", "gradient")},
         )
 
     def build(self, target: Target) -> ClientRound:

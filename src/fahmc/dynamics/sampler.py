@@ -52,8 +52,8 @@ class Exchange(NamedTuple):
     """All that a server needs to know of a sampler; no model, no rows."""
 
     state: dict[str, Field]
-    """What is kept from round to round and, but for fields that say otherwise, broadcast. A field ``position`` of every
-    chain is what draws are taken from."""
+    """What is kept from round to round and, but for fields that say otherwise, broadcast. A sampler that draws has a
+    field ``position`` of every chain."""
     reply: dict[str, Field]
     """What a client replies. With a field ``position`` its distance from the average, the client's drift, is told."""
     begin: Any
@@ -64,6 +64,9 @@ class Exchange(NamedTuple):
     watch: Any = lambda numbers, round_index, before, combined, after: {}
     """(numbers, round index, state before, combined replies, state after) -> statistics of the round, one number each.
     One called ``diverging`` tells, where it is above 0, that the draw should not be trusted."""
+    draw: Any = lambda before, combined, after: {"position": after["position"]}
+    """(state before, combined replies, state after) -> what a round leaves as its draw: a ``position`` and, where it is
+    known, ``gradient``, that of the potential f there."""
     merge_takes_numbers: bool = False
     """Whether ``merge`` has a last argument more, the sampler's numbers: for steps that the server takes itself."""
 
@@ -201,6 +204,8 @@ class PhaseResult(NamedTuple):
     stats: dict[str, np.ndarray]
     num_rounds: int
     has_diverged: bool
+    gradients: np.ndarray | None = None
+    """∇f at each of the positions, where it is known."""
 
 
 class Outcome(NamedTuple):
@@ -211,6 +216,8 @@ class Outcome(NamedTuple):
     stats: dict[str, np.ndarray]
     account: dict[str, Any]
     """What was decided and what is known of the draws, as JSON values (`fahmc.Draws.account`)."""
+    gradients: np.ndarray | None = None
+    """∇f at each of the positions, if they are given and it is known."""
 
 
 def _is_whole(value: Any) -> bool:

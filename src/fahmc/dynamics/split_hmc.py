@@ -49,9 +49,10 @@ _DIVERGENCE = 1000.0
 class SplitHMC(Sampler):
     """Settings of split HMC.
 
-    A draw takes K rounds, so by default `sample` keeps every K-th. Between them, with another ``thin``, the position is
-    that of the last trajectory that ended, and so are the statistics: ``acceptance_rate``, ``energy_error`` (ΔH) and
-    ``diverging`` (ΔH above 1000, or a potential or gradient on the way that is not finite; both are rejected).
+    A draw takes K rounds, so by default `sample` keeps every K-th, with ∇f there (`Draws.gradients`). Between them,
+    with another ``thin``, the position is that of the last trajectory that ended, and so are the statistics:
+    ``acceptance_rate``, ``energy_error`` (ΔH) and ``diverging`` (ΔH above 1000, or a potential or gradient on the way
+    that is not finite; both are rejected).
 
     Parameters
     ----------
@@ -141,6 +142,7 @@ class SplitHMC(Sampler):
             begin=begin,
             merge=next_step,
             watch=watch,
+            draw=lambda before, combined, after: {name: after[name] for name in ("position", "gradient")},
             merge_takes_numbers=True,
         )
 

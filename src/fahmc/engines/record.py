@@ -34,6 +34,8 @@ class RoundResult(NamedTuple):
     state: Message
     stats: dict[str, Any]
     """Each [chain]."""
+    draw: Message
+    """What is kept of the round if a draw is due; nothing where the state has no position."""
     drift_squares: Any
     is_finite: Any
 
@@ -111,6 +113,14 @@ def statistics(
     return {name: value.astype(float) > 0 if name == "diverging" else value for name, value in stats.items()}
 
 
+def draw_of(exchange: Exchange, before: Message, done: Average) -> Message:
+    """Return what is kept of a round as its draw: [chain, dim] each."""
+    if "position" not in exchange.state:
+        return {}
+    draw = over_chains(exchange, exchange.draw, (exchange.state, exchange.reply, exchange.state), 0)
+    return draw(before, done.combined, done.state)
+
+
 class CloseRound(Protocol):
     """Ends a round whose replies are all there."""
 
@@ -131,7 +141,7 @@ def round_closer(exchange: Exchange, weights: np.ndarray) -> CloseRound:
     def close(numbers: Numbers, chain_keys: ChainKeys, round_index: Array, state: Message, replies: Message):
         done = average(exchange, numbers, [jnp.asarray(weights)], chain_keys, round_index, state, [replies])
         stats = statistics(exchange, numbers, weights, round_index, state, done)
-        return RoundResult(done.state, stats, done.drift_squares, done.is_finite)
+        return RoundResult(done.state, stats, draw_of(exchange, state, done), done.drift_squares, done.is_finite)
 
     def close_round(
         numbers: Numbers, chain_keys: ChainKeys, round_index: int, state: Message, replies: Sequence[Message], /
@@ -148,7 +158,7 @@ def record(phase: Phase, state: Message, first_round: int, results: Iterable[Rou
 
     A round with a number that is not finite does not count: the block ends before it, with its state intact.
     """
-    positions, stats, drift_squares, divergence, done = [], [], None, None, 0
+    draws, stats, drift_squares, divergence, done = [], [], None, None, 0
     for result in results:
         if not result.is_finite.all():
             chain, client = (int(index) for index in np.argwhere(~result.is_finite)[0])
@@ -158,17 +168,19 @@ def record(phase: Phase, state: Message, first_round: int, results: Iterable[Rou
         if result.drift_squares is not None and phase.rounds_sampled(round_index) > 0:
             drift_squares = result.drift_squares + (0 if drift_squares is None else drift_squares)
         if phase.is_due(round_index):
-            positions.append(result.state["position"])
+            draws.append(result.draw)
             stats.append(result.stats)
+    kept = {name: np.stack([draw[name] for draw in draws], axis=1) for name in (draws[0] if draws else {})}
     nothing = np.asarray(state.get("position", np.zeros((1, 0))))[:, None][:, :0]
     return Block(
         first_round=first_round,
         num_rounds=done,
-        positions=np.stack(positions, axis=1) if positions else nothing,
+        positions=kept.get("position", nothing),
         stats={name: np.stack([each[name] for each in stats], axis=1) for name in (stats[0] if stats else {})},
         drift_squares=drift_squares,
         state=state,
         divergence=divergence,
+        gradients=kept.get("gradient"),
     )
 
 

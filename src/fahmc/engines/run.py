@@ -143,7 +143,7 @@ class Block(NamedTuple):
     first_round: int
     num_rounds: int
     positions: np.ndarray
-    """[chain, draw, dim]: the averages kept in this block."""
+    """[chain, draw, dim]: the positions kept in this block."""
     stats: dict[str, np.ndarray]
     """Each [chain, draw]."""
     drift_squares: np.ndarray | None
@@ -151,6 +151,8 @@ class Block(NamedTuple):
     state: Message
     """What the next round starts from, as NumPy arrays."""
     divergence: Divergence | None = None
+    gradients: np.ndarray | None = None
+    """[chain, draw, dim]: ∇f at each of the positions; None where the sampler does not know it."""
 
 
 class Session(Protocol):

@@ -82,6 +82,7 @@ class History:
             "has_diverged": np.bool_(is_end),
             "seconds": np.float64(seconds),
             "positions": block.positions,
+            "gradients": block.gradients,
             "stats": block.stats,
             "drift_squares": block.drift_squares,
             "state": block.state,
@@ -102,8 +103,7 @@ class History:
         self.state = saved["state"]
         has_diverged = bool(saved.get("has_diverged", False))
         if has_diverged or self.rounds_done >= self.phase.num_rounds:
-            positions, stats = _joined(self._kept[-1], self._run)
-            self._go_on(PhaseResult(self.state, positions, stats, self.rounds_done, has_diverged))
+            self._go_on(self._result(has_diverged))
 
     def _check_room(self, blocks: list[dict[str, Any]]) -> None:
         """Refuse a folder that holds more than was asked for now."""
@@ -134,7 +134,12 @@ class History:
         self._kept.append([])
         self.state = begin(self._run, phase, ended)
         if not phase.num_rounds:
-            self._go_on(PhaseResult(self.state, *_joined([], self._run), 0, False))
+            self._go_on(self._result())
+
+    def _result(self, has_diverged: bool = False) -> PhaseResult:
+        """Return what the phase came to."""
+        positions, gradients, stats = _joined(self._kept[-1], self._run)
+        return PhaseResult(self.state, positions, stats, self.rounds_done, has_diverged, gradients)
 
     def positions(self) -> Position:
         """Return all draws so far as the user's pytree of [chain, draw, ...]."""
@@ -145,6 +150,9 @@ class History:
     def draws(self, ended: str) -> Draws:
         """Put the blocks together."""
         run, outcome = self._run, self._outcome or Outcome(None, {}, {})
+        if outcome.positions is None:
+            positions, gradients, stats = _joined(self._blocks, run)
+            outcome = outcome._replace(positions=positions, gradients=gradients, stats=stats)
         drift = None
         if self._drift_squares is not None:
             sampled = sum(
@@ -156,8 +164,9 @@ class History:
         num_rounds = sum(self._rounds) if run.num_rounds is None else run.num_rounds
         lengths = {"num_rounds": num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
         return Draws(
-            positions=self.positions(),
-            stats=outcome.stats if outcome.positions is not None else _joined(self._blocks, run)[1],
+            positions=tree.unflatten_draws(outcome.positions, run.target.template),
+            gradients=outcome.gradients,
+            stats=outcome.stats,
             client_names=run.federation.names,
             client_drift=drift,
             settings={**self._settings, **lengths, "ended": ended},
@@ -181,9 +190,18 @@ class History:
         return {name: amount for name, amount in cost.items() if not np.isnan(amount)}
 
 
-def _joined(blocks: list[dict[str, Any]], run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Put the draws of blocks and their statistics together."""
+def _joined(blocks: list[dict[str, Any]], run: Run) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarray]]:
+    """Put the draws of blocks, their gradients and their statistics together."""
     if not blocks:
-        return np.zeros((run.num_chains, 0, run.dimension), run.dtype), {}
-    stats = {name: np.concatenate([block["stats"][name] for block in blocks], axis=1) for name in blocks[0]["stats"]}
-    return np.concatenate([block["positions"] for block in blocks], axis=1), stats
+        return np.zeros((run.num_chains, 0, run.dimension), run.dtype), None, {}
+
+    def join(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts, axis=1)
+
+    gradients = [block["gradients"] for block in blocks if block.get("gradients") is not None]
+    return (
+        join([block["positions"] for block in blocks]),
+        # Half of them could not be told apart: they are there where all phases know theirs.
+        join(gradients) if len(gradients) == len(blocks) else None,
+        {name: join([block["stats"][name] for block in blocks]) for name in blocks[0]["stats"]},
+    )

@@ -113,7 +113,8 @@ def text_to_arrays(text: str) -> dict[str, np.ndarray]:
 def block_to_text(block: Block) -> str:
     """Write what an engine hands over; its divergence is told elsewhere."""
     parts = {"positions": block.positions, "place": np.array([block.first_round, block.num_rounds])}
-    parts |= {} if block.drift_squares is None else {"drift_squares": block.drift_squares}
+    perhaps = {"drift_squares": block.drift_squares, "gradients": block.gradients}
+    parts |= {name: value for name, value in perhaps.items() if value is not None}
     parts |= {f"stats/{name}": value for name, value in block.stats.items()}
     return arrays_to_text(parts | {f"state/{name}": value for name, value in block.state.items()})
 
@@ -126,5 +127,12 @@ def text_to_block(text: str) -> Block:
         return {name.removeprefix(folder): value for name, value in parts.items() if name.startswith(folder)}
 
     first_round, num_rounds = map(int, parts["place"])
-    squares = parts.get("drift_squares")
-    return Block(first_round, num_rounds, parts["positions"], under("stats/"), squares, under("state/"))
+    return Block(
+        first_round=first_round,
+        num_rounds=num_rounds,
+        positions=parts["positions"],
+        stats=under("stats/"),
+        drift_squares=parts.get("drift_squares"),
+        state=under("state/"),
+        gradients=parts.get("gradients"),
+    )

@@ -161,9 +161,10 @@ def _as_block(run: Run, way: Way, loops: list[Loop], first_round: int) -> Block:
         return leaves[0] if axis is None or len(leaves) == 1 else np.concatenate(leaves, axis)
 
     # Copies: a view of the few slots in use would keep the whole buffer alive as long as the draws.
-    draws = {
-        name: join([np.moveaxis(loop.draws[name][:kept], 0, 1).copy() for loop in loops]) for name in loops[0].draws
-    }
+    draws, stats = (
+        {name: join([np.moveaxis(loop.draws[part][name][:kept], 0, 1).copy() for loop in loops]) for name in buffers}
+        for part, buffers in enumerate(loops[0].draws)
+    )
     is_finite = join([loop.is_finite for loop in loops])
     divergence = None
     if not is_finite.all():
@@ -172,9 +173,10 @@ def _as_block(run: Run, way: Way, loops: list[Loop], first_round: int) -> Block:
     return Block(
         first_round=first_round,
         num_rounds=rounds,
-        positions=draws.pop("position", np.zeros((run.num_chains, 0, run.dimension), run.dtype)),
-        stats=draws,
+        positions=draws.get("position", np.zeros((run.num_chains, 0, run.dimension), run.dtype)),
+        stats=stats,
         drift_squares=None if loops[0].drift_squares is None else join([loop.drift_squares for loop in loops]),
         state={name: join([loop.state[name] for loop in loops], way.chain_axes[name]) for name in loops[0].state},
         divergence=divergence,
+        gradients=draws.get("gradient"),
     )

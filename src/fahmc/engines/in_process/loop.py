@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fahmc.dynamics.sampler import Exchange, Phase
-from fahmc.engines.record import Average, average, statistics
+from fahmc.engines.record import Average, average, draw_of, statistics
 from fahmc.engines.run import Run, over_chains
 from fahmc.types import ChainKeys, Client, Message, Numbers
 
@@ -97,7 +97,7 @@ class Loop(NamedTuple):
     slot: Int[Array, ""]
     """How many draws this block has kept; also the place the next one is written to."""
     draws: Any
-    """Buffers [slot, chain, ...]."""
+    """Buffers [slot, chain, ...] of draws and of their statistics."""
     drift_squares: Float[Array, "chain client"] | None
     is_finite: Bool[Array, "chain client"]
 
@@ -108,17 +108,17 @@ def run_block(run: Run, way: Way, capacity: int) -> Callable[..., Loop]:
 
     def one_round(
         rows: Any, numbers: Numbers, chain_keys: ChainKeys, state: Message, round_index: Array, is_due: Array
-    ) -> tuple[Average, dict[str, Array]]:
+    ) -> tuple[Average, tuple[Message, dict[str, Array]]]:
         """Run a round, and look at the result if a draw is due."""
         done = way.advance(rows, numbers, chain_keys, round_index, state)
 
-        def look() -> dict[str, Array]:
-            before, after = way.message(rows, state), way.message(rows, done.state)
-            stats = statistics(way.exchange, numbers, weights, round_index, before, done._replace(state=after))
-            return {"position": after["position"], **stats}
+        def look() -> tuple[Message, dict[str, Array]]:
+            before, after = way.message(rows, state), done._replace(state=way.message(rows, done.state))
+            stats = statistics(way.exchange, numbers, weights, round_index, before, after)
+            return draw_of(way.exchange, before, after), stats
 
         if not capacity:
-            return done, {}
+            return done, ({}, {})
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(look))
         return done, lax.cond(is_due, look, lambda: nothing)
 
