@@ -148,7 +148,8 @@ def split(inquiry: Inquiry, law: Gaussian, starts: np.ndarray) -> Generator[Phas
     )
     if not inquiry.is_settled:
         inquiry.doubts.append("Split HMC was stopped before its chains agreed: trust neither means nor intervals.")
-    return Outcome(positions, stats, inquiry.account())
+    gradients = np.concatenate([part.gradients for part in kept], axis=1)  # type: ignore
+    return Outcome(positions, stats, inquiry.account(), gradients)
 
 
 def _phase(name: str, sampler: SplitHMC, num_draws: int) -> Phase:

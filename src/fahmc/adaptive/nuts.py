@@ -84,5 +84,7 @@ class Nuts:
     def draw(self, loss: Quadratic, starts: np.ndarray, seed: int) -> ServerDraws:
         """Draw from the surrogate posterior, chains from ``starts``, [chain, dim]."""
         seeds = np.random.default_rng([seed, 1]).integers(2**31, size=self._num_chains)
-        positions, diverged = in_double(self._program, seeds, starts, *loss)
+        # BlackJAX relies on what JAX allows by default, whatever its user has forbidden.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
+            positions, diverged = in_double(self._program, seeds, starts, *loss)
         return ServerDraws(positions, int(diverged.sum()))

@@ -75,7 +75,7 @@ def unpack_symmetric(triangle: np.ndarray, size: int) -> np.ndarray:
 
 def way_points(scouts: Any) -> Any:
     """Return points on the straight ways from all scouts but the first to the first, flat."""
-    steps = (scouts[:1] - scouts[1:])[:, None] * WAY[:, None].astype(scouts.dtype)
+    steps = (scouts[:1] - scouts[1:])[:, None] * WAY[None, :, None].astype(scouts.dtype)
     return (scouts[1:, None] + steps).reshape(-1, scouts.shape[-1])
 
 
@@ -203,14 +203,14 @@ class Scatter(_Question):
         """Return φ_m."""
         if directions is None or self.is_sent:
             return state["points"]
-        return state["center"] + directions @ unpack_lower(state["factor"], self.size).T
+        return state["center"][None] + directions @ unpack_lower(state["factor"], self.size).T
 
     def directions(self, chain_keys: ChainKeys, state: Message) -> Float[Array, "point size"]:
         """Return z_m, such that φ_m = c + F z_m, at the sites and at the server alike."""
         dtype = state["center"].dtype
         if self.is_sent:
             factor = unpack_lower(state["factor"], self.size)
-            return jax.scipy.linalg.solve_triangular(factor, (state["points"] - state["center"]).T, lower=True).T
+            return jax.scipy.linalg.solve_triangular(factor, (state["points"] - state["center"][None]).T, lower=True).T
         half = self.num_points // 2
         z = jax.random.normal(keys.shared_noise(chain_keys, 0), (half, self.size), dtype)
         if self.degrees:

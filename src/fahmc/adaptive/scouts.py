@@ -30,7 +30,7 @@ NUM_ASKED = NUM_SCOUTS + 1
 # How much the way to the bulk may rise by rounding.
 _RISE = 0.5
 # Rounds that the search for other modes is worth when all else is done.
-MOST_FOR_SCOUTS = 2
+MOST_FOR_SCOUTS = 4
 # A step this short, in standard deviations, is one at rest.
 _REST = 0.5
 # Modes with less than this share of the bulk's mass change no mean and no interval to be seen.

@@ -61,7 +61,9 @@ def smoothed(log_weights: np.ndarray) -> Weights:
     if np.std(log_weights) < _FLAT:
         values = np.exp(log_weights)
         return Weights(values / values.sum(), -np.inf)
-    smooth, k_hat = arviz.psislw(log_weights)
+    # Where the tail is bounded or all but empty, the fit's own candidates overflow; the ones that matter do not.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        smooth, k_hat = arviz.psislw(log_weights)
     values = np.exp(np.asarray(smooth))
     k = float(k_hat)
     return Weights(values / values.sum(), k if np.isfinite(k) else np.inf)
