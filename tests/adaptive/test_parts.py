@@ -123,9 +123,12 @@ def test_a_gaussian_of_unlike_units(scale):
     A = RNG.normal(size=(3, 3))
     precision = (A @ A.T + np.eye(3)) / units[:, None] / units
     law = Gaussian.from_precision(np.zeros(3), precision)
+    assert law is not None
     product = (law.covariance / units[:, None] / units) @ (precision * units[:, None] * units)
     np.testing.assert_allclose(product, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(Gaussian.from_moments(np.zeros(3), law.covariance).factor, law.factor, rtol=1e-6)
+    again = Gaussian.from_moments(np.zeros(3), law.covariance)
+    assert again is not None
+    np.testing.assert_allclose(again.factor, law.factor, rtol=1e-6)
     assert Gaussian.from_precision(np.zeros(2), np.array([[1.0, 2.0], [2.0, 1.0]])) is None
 
 

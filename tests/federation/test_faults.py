@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,10 @@ import pytest
 
 import fahmc
 from clinics import COLUMNS
-from fahmc import Phase
 from fahmc.engines import Flare
 from fahmc.engines.flare.processes import find_processes
-from fahmc.engines.run import Block, Run
 from fahmc.errors import FederationError
-from fahmc.types import Message
+from saboteur import Saboteur, assert_same_bits, kill
 
 pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
 
@@ -29,34 +26,9 @@ RUN: dict[str, Any] = {"num_rounds": 40, "num_warmup_rounds": 10, "num_chains": 
 RUN |= {"block_rounds": 5}
 
 
-class Saboteur:
-    """Reaches the sites as `Flare` does, and does harm before some blocks, while the server is at work on them."""
-
-    path = "plain"
-
-    def __init__(self, engine: Flare, harm: dict[int, Callable[[], None]]):
-        self._engine, self._harm = engine, dict(harm)
-        self.open, self.release = engine.open, engine.release
-
-    def start(self, run: Run) -> Saboteur:
-        self._session = self._engine.start(run)
-        return self
-
-    def advance(self, phase: Phase, state: Message, first_round: int, num_rounds: int) -> Block:
-        if harm := self._harm.pop(first_round, None):
-            harm()
-        return self._session.advance(phase, state, first_round, num_rounds)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(real):
     return fahmc.sample(MODEL, SITES, SAMPLER, engine=Flare(real.kits["analyst"].path), **RUN)
-
-
-def kill(*processes: int) -> None:
-    assert processes, "there is nothing to kill"
-    for pid in processes:
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_what_is_killed_or_hangs_changes_no_bit(real, undisturbed):
@@ -99,10 +71,3 @@ def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, un
     engine = Flare(real.kits["analyst"].path, patience=120)
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
     assert_same_bits(draws, undisturbed)
-
-
-def assert_same_bits(draws, undisturbed):
-    for name, values in undisturbed.positions.items():
-        np.testing.assert_array_equal(draws.positions[name], values)
-    for name, values in undisturbed.stats.items():
-        np.testing.assert_array_equal(draws.stats[name], values)
