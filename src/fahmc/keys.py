@@ -8,6 +8,7 @@ for any block length, chain batching, padding or order of replies:
     gradient estimate   (private seed, chain, trajectory, client, leapfrog step, half)
     outside the rows    (private seed, chain, trajectory, leapfrog step), see `engines.in_process.row_space`
     acceptance          (seed, chain, trajectory)
+    jitter of the step  (seed, chain, trajectory)
     initial position    (seed, chain)
     a sampler's own     (seed, chain, any indices), or (private seed, chain, client, any indices)
 
@@ -29,7 +30,7 @@ from fahmc.threefry import written_out
 from fahmc.types import ChainKeys, Client, Key
 
 # Labels keep the streams of one seed apart.
-_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN = range(8)
+_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN, _JITTER = range(9)
 
 
 def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
@@ -82,6 +83,11 @@ def outside_noise(keys: ChainKeys, trajectory: Int[Array, ""], leapfrog_step: In
 def acceptance(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:
     """Key of the Metropolis decision."""
     return _fold(keys.shared, _ACCEPTANCE, trajectory)
+
+
+def jitter(keys: ChainKeys, trajectory: Int[Array, ""]) -> Key:
+    """Key of a trajectory's own step size, which all clients have in common."""
+    return _fold(keys.shared, _JITTER, trajectory)
 
 
 def shared_noise(keys: ChainKeys, *indices: Any) -> Key:

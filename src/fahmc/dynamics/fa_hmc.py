@@ -12,15 +12,18 @@ travel between two averagings (`fahmc.theory.stationary_law` computes it for Gau
 With ``sync_unit="leapfrog"`` T counts leapfrog steps, as in the paper's experiments: positions and momenta are averaged
 every T leapfrog steps, also inside a trajectory; the momentum is drawn anew every K leapfrog steps.
 
+A correction (`anchor`, `curvature`) replaces the gradients of f_c by ones that unlike clients agree on better.
+
 Reference: Liang, Zhang, Deng, Song and Lin (2024), arXiv:2407.06935.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -30,10 +33,22 @@ from fahmc import keys
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.density.target import Target
-from fahmc.dynamics import leapfrog
+from fahmc.dynamics import curvature, leapfrog
+from fahmc.dynamics.anchor import anchored, shifted
+from fahmc.dynamics.evaluation import evaluated_once
 from fahmc.dynamics.mass import Mass, mass_factor
 from fahmc.dynamics.momentum import draw_momentum
-from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Sampler, displacement, position_fields
+from fahmc.dynamics.sampler import (
+    ClientRound,
+    Exchange,
+    Field,
+    Outcome,
+    Phase,
+    PhaseResult,
+    Sampler,
+    displacement,
+    position_fields,
+)
 from fahmc.dynamics.schedules import as_schedule, check_schedule, checked_step_size
 from fahmc.errors import SettingsError
 from fahmc.registry import register, require
@@ -65,16 +80,33 @@ class FAHMC(Sampler):
     sync_unit
         What T counts: ``"trajectory"`` (Algorithm 3) or ``"leapfrog"`` (section 5 of the paper).
     inverse_mass_matrix
-        Σ⁻¹: None for the identity, a vector (or pytree like the position) for a diagonal, or a matrix.
+        Σ⁻¹: None for the identity, a vector (or pytree like the position) for a diagonal, or a matrix. With
+        ``correction="curvature"`` None stands for H⁻¹: step sizes are then in posterior standard deviations.
     reuse_gradient
         Evaluate a stochastic gradient once a leapfrog step instead of twice.
     with_gradients
         Have every client reply ∇f_c where it set out as well, of all its rows, so that ∇f is known there:
         `Draws.gradients`. A draw needs a gradient of its own, so what a round keeps is then the position that it was
         sent, not the average that it ends with: the same chain, a round behind. One vector more in the reply.
+    jitter
+        Each trajectory of each chain has a step size of its own, η times a number between 1 − jitter and 1 + jitter,
+        the same at all clients: a fixed length could be a multiple of some direction's period.
+    correction
+        What unlike clients do about their differences. None: nothing (Algorithm 3). ``"anchor"``: Algorithm B.2
+        (`DebiasedFAHMC`). ``"curvature"``: forces that agree to second order around the posterior's mode, found before
+        the first round; chains start from the normal law there (`fahmc.dynamics.curvature`).
+    expansion
+        What ``"curvature"`` would find, where it is known: a table of ``center``, ``gradient`` and ``curvature`` of f.
     """
 
-    NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "num_local_steps", "inverse_mass_matrix")
+    NUMBERS: ClassVar = (
+        "step_size",
+        "num_leapfrog_steps",
+        "num_local_steps",
+        "inverse_mass_matrix",
+        "jitter",
+        "expansion",
+    )
 
     step_size: float | Schedule
     num_leapfrog_steps: int = 10
@@ -85,6 +117,9 @@ class FAHMC(Sampler):
     inverse_mass_matrix: Any = None
     reuse_gradient: bool = False
     with_gradients: bool = False
+    jitter: float = 0.0
+    correction: Literal["anchor", "curvature"] | None = None
+    expansion: Any = None
 
     def __post_init__(self):
         # Numbers of NumPy and JAX are welcome; kept are Python's, which print, hash and save alike everywhere.
@@ -97,6 +132,11 @@ class FAHMC(Sampler):
         require("gradient", self.gradient)
         if self.sync_unit not in ("trajectory", "leapfrog"):
             raise SettingsError(f"sync_unit is {self.sync_unit!r}; T counts 'trajectory' or 'leapfrog' steps.")
+        object.__setattr__(self, "jitter", checked_jitter(self.jitter))
+        if self.correction not in (None, "anchor", "curvature"):
+            raise SettingsError(f"correction is {self.correction!r}; it is None, 'anchor' or 'curvature'.")
+        if self.expansion is not None and self.correction != "curvature":
+            raise SettingsError("expansion is given; only correction='curvature' has a use for it.")
 
     @property
     def reuses_gradient(self) -> bool:
@@ -112,6 +152,34 @@ class FAHMC(Sampler):
     def steps_per_round(self) -> int:
         """Leapfrog steps of one client in one round."""
         return self.num_local_steps * (1 if self.counts_leapfrogs else self.num_leapfrog_steps)
+
+    @property
+    def starts_at_origin(self) -> bool:
+        """Whether the first anchor is 0, not the start."""
+        return False
+
+    @property
+    def replies_gradient(self) -> bool:
+        """Whether clients tell ∇f_c where they set out."""
+        return self.with_gradients or self.correction == "anchor"
+
+    def setup(self) -> tuple[Phase, ...]:
+        """Ask for ∇f at the start, if that is the first anchor."""
+        is_asked = self.correction == "anchor" and not self.starts_at_origin
+        return evaluated_once("first anchor") if is_asked else ()
+
+    def course(self, run: Any) -> Generator[Phase, PhaseResult, Outcome | None]:
+        """Do what was asked for; the curvature correction needs to know the mode first."""
+        if self.correction != "curvature":
+            return (yield from super().course(run))
+        expansion = self.expansion
+        if expansion is None:
+            expansion = yield from curvature.expand(run)
+        sampling = run.sampling._replace(sampler=replace(self, expansion=expansion))
+        start = curvature.start_around(expansion, run.num_chains, run.seed).astype(run.dtype)
+        state = {name: start if name == "position" else np.zeros_like(start) for name in run.exchange(sampling).state}
+        yield sampling._replace(state=state)
+        return None
 
     def exchange(self, dimension: int) -> Exchange:
         """Broadcast and average positions; momenta too, where averaging may fall inside a trajectory."""
@@ -140,33 +208,42 @@ class FAHMC(Sampler):
             is_diverging = displacement(before, after) > FREE_FLIGHTS * free_flight
             return {"step_size": step_size, "n_steps": steps, "diverging": is_diverging}
 
-        plain = Exchange(state=fields, reply=fields, begin=begin, merge=merge, watch=watch)
-        if not self.with_gradients:
-            return plain
-
         def draw(before: Message, mean: Message, after: Message) -> Message:
             return {"position": before["position"], "gradient": mean["gradient"]}
 
-        return plain._replace(reply={**fields, "gradient": Field((dimension,))}, draw=draw)
+        exchange = Exchange(state=fields, reply=fields, begin=begin, merge=merge, watch=watch)
+        if self.replies_gradient:
+            exchange = exchange._replace(reply={**fields, "gradient": Field((dimension,))})
+        if self.with_gradients:
+            exchange = exchange._replace(draw=draw)
+        return anchored(exchange, dimension, self.starts_at_origin) if self.correction == "anchor" else exchange
 
     def build(self, target: Target) -> ClientRound:
         """Run T trajectories, or T leapfrog steps, from the broadcast position."""
-        plain = partial(local_round, self, self.gradient.build(target))
-        if not self.with_gradients:
-            return plain
+        gradient_fn = self.gradient.build(target)
+        correct = {"anchor": shifted, "curvature": curvature.corrected}.get(str(self.correction))
 
         def client_round(chain_keys, round_index, state, numbers, client) -> Message:
-            gradient = target.gradient(state["position"], client)
-            return plain(chain_keys, round_index, state, numbers, client) | {"gradient": gradient}
+            force = gradient_fn if correct is None else correct(target, gradient_fn, state, numbers, client)
+            end = local_round(self, force, chain_keys, round_index, state, numbers, client)
+            if self.correction == "curvature":
+                end["position"] = curvature.unless_lost(end["position"], numbers)
+            return end | ({"gradient": target.gradient(state["position"], client)} if self.replies_gradient else {})
 
         return client_round
 
     def numbers(self, template: Position, dtype: np.dtype) -> Numbers:
-        """Return η, K, T and a factor of Σ⁻¹."""
+        """Return η, K, T and a factor of Σ⁻¹; jitter and expansion where there are any."""
         counts = {name: np.int32(getattr(self, name)) for name in ("num_leapfrog_steps", "num_local_steps")}
         step_size = {} if callable(self.step_size) else {"step_size": dtype.type(self.step_size)}
-        factor = mass_factor(self.inverse_mass_matrix, template, dtype)
-        return counts | step_size | ({} if factor is None else {"mass_factor": factor})
+        others = {"jitter": dtype.type(self.jitter)} if self.jitter else {}
+        inverse_mass_matrix = self.inverse_mass_matrix
+        if self.expansion is not None:
+            others |= curvature.expansion_numbers(self.expansion, template, dtype)
+            if inverse_mass_matrix is None:
+                inverse_mass_matrix = np.linalg.inv(np.asarray(self.expansion["curvature"], np.float64))
+        factor = mass_factor(inverse_mass_matrix, template, dtype)
+        return counts | step_size | others | ({} if factor is None else {"mass_factor": factor})
 
     def check(self, federation: Federation) -> None:
         """Refuse clients without weight that would need infinite momentum, and what the gradient refuses."""
@@ -179,17 +256,26 @@ class FAHMC(Sampler):
                 "Drop the client, or use momentum_correlation=1."
             )
 
-    def row_gradients(self, sizes: np.ndarray) -> float:
+    def row_gradients(self, sizes: np.ndarray) -> float | None:
         """Count evaluations: a trajectory spares the second gradient of its last step (`leapfrog.trajectory_end`)."""
+        if self.correction == "curvature":
+            return None  # Hessians at m are the same for all chains, and may be kept by the compiler
         steps = self.steps_per_round
         if self.counts_leapfrogs:
             estimates = steps + 1 if self.reuses_gradient else 2 * steps
         else:
             estimates = steps if self.reuses_gradient else 2 * steps - self.num_local_steps
-        return float(estimates * self.gradient.rows_used(sizes).sum() + self.with_gradients * sizes.sum())
+        full = self.replies_gradient + (self.correction == "anchor")
+        return float(estimates * self.gradient.rows_used(sizes).sum() + full * sizes.sum())
 
     def remedy(self, round_index: int) -> str:
-        """Halve the step size."""
+        """Halve the step size, or do without a correction that threw the chain out."""
+        if self.correction == "curvature":
+            return (
+                "SplitHMC, or FAHMC without a correction, as the corrected potential of a client with few rows may "
+                "curve downwards and throw chains out; if all clients are large, a smaller step_size (it was "
+                f"{self.step_size})"
+            )
         t = round_index * self.num_local_steps // (self.num_leapfrog_steps if self.counts_leapfrogs else 1)
         eta = float(as_schedule(self.step_size)(jnp.int32(t)))
         return f"a smaller step_size (it was {eta:g}; try {eta / 2:g})"
@@ -206,6 +292,14 @@ def FALD(step_size: float | Schedule, **settings: Any) -> FAHMC:
 def mass_of(numbers: Numbers) -> Mass:
     """Return the mass matrix among a sampler's numbers."""
     return Mass(numbers.get("mass_factor"))
+
+
+def jittered(step_size: Array, numbers: Numbers, chain_keys: ChainKeys, trajectory: Int[Array, ""]) -> Array:
+    """Return η (1 + jitter u), u uniform on [−1, 1]; from the shared stream, so that clients agree."""
+    if "jitter" not in numbers:
+        return step_size
+    key = keys.jitter(chain_keys, trajectory)
+    return step_size * (1 + numbers["jitter"] * jax.random.uniform(key, dtype=step_size.dtype, minval=-1, maxval=1))
 
 
 def local_round(
@@ -231,7 +325,7 @@ def local_round(
         return lambda k, half, position: gradient_fn(keys.gradient_at(key_gradient, k, half), position, client)
 
     def step_size_of(trajectory: Int[Array, ""]) -> Array:
-        return jnp.asarray(schedule(trajectory), position.dtype)
+        return jittered(jnp.asarray(schedule(trajectory), position.dtype), numbers, chain_keys, trajectory)
 
     def next_trajectory(trajectory: Int[Array, ""], position: Vector) -> Vector:
         return leapfrog.trajectory_end(
@@ -271,3 +365,16 @@ def checked_count(name: str, symbol: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise SettingsError(f"{name} is {value!r}; {symbol} must be a whole number of at least 1.")
     return int(value)
+
+
+def checked_number(name: str, value: Any, is_allowed: Callable[[float], bool], words: str) -> float:
+    """Return a number, of whatever library, as a float, or refuse."""
+    is_number = np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiu"
+    if not is_number or not is_allowed(float(value)):
+        raise SettingsError(f"{name} is {value!r}; it must be {words}.")
+    return float(value)
+
+
+def checked_jitter(value: Any) -> float:
+    """Return a share of the step size, or refuse."""
+    return checked_number("jitter", value, lambda share: 0 <= share < 1, "at least 0 and below 1")

@@ -24,7 +24,7 @@ from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.density.target import Target
 from fahmc.dynamics import leapfrog
 from fahmc.dynamics.evaluation import evaluated_once
-from fahmc.dynamics.fa_hmc import FAHMC, mass_of
+from fahmc.dynamics.fa_hmc import FAHMC, jittered, mass_of
 from fahmc.dynamics.momentum import draw_momentum
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler, position_fields
 from fahmc.dynamics.schedules import as_schedule
@@ -43,14 +43,14 @@ class HMC(Sampler):
 
     Parameters
     ----------
-    step_size, num_leapfrog_steps, gradient, inverse_mass_matrix, reuse_gradient
+    step_size, num_leapfrog_steps, gradient, inverse_mass_matrix, reuse_gradient, jitter
         As for `FAHMC`.
     metropolis
         Accept or reject each trajectory; needs the full gradient.
     """
 
     pools_rows: ClassVar[bool] = True
-    NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "inverse_mass_matrix")
+    NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "inverse_mass_matrix", "jitter")
 
     step_size: float | Schedule
     num_leapfrog_steps: int = 10
@@ -58,11 +58,13 @@ class HMC(Sampler):
     gradient: Gradient = FullGradient()
     inverse_mass_matrix: Any = None
     reuse_gradient: bool = False
+    jitter: float = 0.0
 
     def __post_init__(self):
         plain = self.as_fahmc()  # which looks at the other settings
         object.__setattr__(self, "step_size", plain.step_size)
         object.__setattr__(self, "num_leapfrog_steps", plain.num_leapfrog_steps)
+        object.__setattr__(self, "jitter", plain.jitter)
         if self.metropolis and not self.gradient.is_exact:
             raise SettingsError(
                 f"metropolis=True with gradient={self.gradient!r}: the acceptance probability needs the exact energy. "
@@ -77,6 +79,7 @@ class HMC(Sampler):
             gradient=self.gradient,
             inverse_mass_matrix=self.inverse_mass_matrix,
             reuse_gradient=self.reuse_gradient,
+            jitter=self.jitter,
         )
 
     def setup(self) -> tuple[Phase, ...]:
@@ -116,6 +119,7 @@ class HMC(Sampler):
             mass, num_steps = mass_of(numbers), numbers["num_leapfrog_steps"]
             momentum = draw_momentum(chain_keys, round_index, position, client, correlation=1.0)
             step_size = jnp.asarray(as_schedule(numbers.get("step_size", self.step_size))(round_index), position.dtype)
+            step_size = jittered(step_size, numbers, chain_keys, round_index)
 
             def gradient_fn(k: Int[Array, ""] | int, half: int, position: Vector) -> Vector:
                 return target.gradient(position, client)
@@ -149,7 +153,7 @@ class HMC(Sampler):
         """Refuse what FA-HMC refuses."""
         self.as_fahmc().check(federation)
 
-    def row_gradients(self, sizes: np.ndarray) -> float:
+    def row_gradients(self, sizes: np.ndarray) -> float | None:
         """Count K gradients, or what FA-HMC does."""
         return self.as_fahmc().row_gradients(sizes)
 

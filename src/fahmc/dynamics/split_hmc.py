@@ -21,7 +21,6 @@ Everything is decided at the server. A client is asked for f_c and ∇f_c at one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
 from typing import Any, ClassVar
@@ -33,7 +32,7 @@ from jaxtyping import Array, Float, Int
 
 from fahmc import keys
 from fahmc.density.target import Target
-from fahmc.dynamics.fa_hmc import checked_count, mass_of
+from fahmc.dynamics.fa_hmc import checked_count, checked_jitter, checked_number, mass_of
 from fahmc.dynamics.mass import as_array, mass_factor
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler
 from fahmc.errors import SettingsError
@@ -89,8 +88,7 @@ class SplitHMC(Sampler):
                 "step_size", self.step_size, lambda h: 0 < h < np.inf, "a positive number or None"
             )
             object.__setattr__(self, "step_size", step_size)
-        jitter = checked_number("jitter", self.jitter, lambda share: 0 <= share < 1, "at least 0 and below 1")
-        object.__setattr__(self, "jitter", jitter)
+        object.__setattr__(self, "jitter", checked_jitter(self.jitter))
 
     @property
     def rounds_per_draw(self) -> int:
@@ -250,11 +248,3 @@ def next_step(
 def acceptance_rate(energy_error: Float[Array, ""]) -> Float[Array, ""]:
     """Return min(1, exp(−ΔH))."""
     return jnp.minimum(1.0, jnp.exp(-energy_error))
-
-
-def checked_number(name: str, value: Any, is_allowed: Callable[[float], bool], words: str) -> float:
-    """Return a number, of whatever library, as a float, or refuse."""
-    is_number = np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiu"
-    if not is_number or not is_allowed(float(value)):
-        raise SettingsError(f"{name} is {value!r}; it must be {words}.")
-    return float(value)

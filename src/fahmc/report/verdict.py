@@ -86,11 +86,13 @@ def _other_advice(draws: Draws, smallest_ess: float, num_diverging: int, drift: 
             "step_size smaller, or the warm-up longer if they are the first ones."
         )
     # The bias that R-hat cannot see. Clients with momentum of their own drift apart without it.
-    if drift > DRIFT_LIMIT and draws.settings.get("sampler", {}).get("momentum_correlation", 1.0) == 1.0:
+    sampler = draws.settings.get("sampler", {})
+    if drift > DRIFT_LIMIT and sampler.get("momentum_correlation", 1.0) == 1.0:
+        is_corrected = sampler.get("correction") is not None or sampler.get("name") == "DebiasedFAHMC"
         yield (
             f"Clients stray by {100 * drift:.0f} % of the posterior's width before they are averaged, so the draws are "
             f"probably biased: bring it below {100 * DRIFT_LIMIT:.0f} % with a smaller step_size, fewer "
-            "num_leapfrog_steps or num_local_steps, or try DebiasedFAHMC."
+            f"num_leapfrog_steps or num_local_steps{'' if is_corrected else ', or try a correction'}."
         )
 
 

@@ -150,9 +150,9 @@ class History:
     def draws(self, ended: str) -> Draws:
         """Put the blocks together."""
         run, outcome = self._run, self._outcome or Outcome(None, {}, {})
-        if outcome.positions is None:
-            positions, gradients, stats = _joined(self._blocks, run)
-            outcome = outcome._replace(positions=positions, gradients=gradients, stats=stats)
+        positions, gradients, stats = _joined(self._blocks, run)
+        if outcome.positions is not None:
+            positions, gradients, stats = outcome.positions, outcome.gradients, outcome.stats
         drift = None
         if self._drift_squares is not None:
             sampled = sum(
@@ -164,9 +164,9 @@ class History:
         num_rounds = sum(self._rounds) if run.num_rounds is None else run.num_rounds
         lengths = {"num_rounds": num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
         return Draws(
-            positions=tree.unflatten_draws(outcome.positions, run.target.template),
-            gradients=outcome.gradients,
-            stats=outcome.stats,
+            positions=tree.unflatten_draws(positions, run.target.template),
+            gradients=gradients,
+            stats=stats,
             client_names=run.federation.names,
             client_drift=drift,
             settings={**self._settings, **lengths, "ended": ended},

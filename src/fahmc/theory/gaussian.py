@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
 from fahmc.density.gradient import FullGradient, GaussianNoise
-from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.schedules import as_schedule
 from fahmc.errors import SettingsError
@@ -88,7 +87,7 @@ def _period(sampler: FAHMC) -> int:
 def _state_parts(sampler: FAHMC) -> tuple[str, ...]:
     """Return the names of the blocks that the server broadcasts, in their order."""
     momentum = ("momentum",) if sampler.sync_unit == "leapfrog" else ()
-    anchor = ("anchor", "anchor_gradient") if isinstance(sampler, DebiasedFAHMC) else ()
+    anchor = ("anchor", "anchor_gradient") if sampler.correction == "anchor" else ()
     return ("position", *momentum, *anchor)
 
 
@@ -98,6 +97,15 @@ def _gradient_noise(sampler: FAHMC) -> float:
         raise SettingsError(
             "inverse_mass_matrix is given; the exact law needs the identity. With full gradients, Sigma^-1 = F F' is "
             "the identity for clients with means F^-1 m_c and precisions F' A_c F: give these, and leave it out."
+        )
+    if sampler.correction == "curvature":
+        raise SettingsError(
+            "correction is 'curvature': Gaussian clients then all follow the posterior's own potential. Ask for the "
+            "law of one client with the posterior's mean and precision, without correction."
+        )
+    if sampler.jitter:
+        raise SettingsError(
+            f"jitter is {sampler.jitter:g}; with step sizes drawn at random the law is not normal. Ask for jitter=0."
         )
     gradient = sampler.gradient
     if isinstance(gradient, FullGradient):
@@ -210,7 +218,7 @@ def laws_by_round(
     size = dim * len(parts)
     # The first broadcast is affine in the first position. The momentum is 0: the first round begins by drawing one.
     first = RoundLaw(np.eye(size, dim), np.zeros(size), np.zeros((size, size)))
-    if isinstance(sampler, DebiasedFAHMC) and sampler.first_anchor == "start":
+    if sampler.correction == "anchor" and not sampler.starts_at_origin:
         first.matrix[-2 * dim :], first.offset[-2 * dim :] = _anchoring(clients)
     start = GaussianLaw(np.broadcast_to(start_mean, dim), np.broadcast_to(start_covariance, (dim, dim)))
     state = first.push(start)

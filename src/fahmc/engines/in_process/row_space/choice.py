@@ -31,8 +31,9 @@ def choose(run: Run, wanted: bool | None) -> RowSpace | None:
             raise SettingsError(
                 "row_space=True, but these chains cannot be run in row space: that takes a generalised linear model (a "
                 "ready-made one, or Model(linear=...)), FAHMC with exact gradients or GaussianNoise on them, a "
-                "constant step size, momentum_correlation=1, no mass matrix, no gradients along with the draws, and "
-                "clients with no more rows than coefficients. Leave row_space out to have it used where it pays."
+                "constant step size, momentum_correlation=1, no mass matrix, jitter, correction or gradients along "
+                "with the draws, and clients with no more rows than coefficients. Leave row_space out to have it used "
+                "where it pays."
             )
         return None
     assert model.linear is not None and isinstance(sampler, FAHMC)
@@ -55,12 +56,9 @@ def is_possible(model: Model, sampler: Any, federation: Federation) -> bool:
     """Whether these chains can be run in row space."""
     if model.linear is None or type(sampler) is not FAHMC:
         return False
-    if (
-        sampler.with_gradients
-        or sampler.momentum_correlation < 1
-        or sampler.inverse_mass_matrix is not None
-        or callable(sampler.step_size)
-    ):
+    if sampler.with_gradients or sampler.jitter or sampler.correction is not None:
+        return False
+    if sampler.momentum_correlation < 1 or sampler.inverse_mass_matrix is not None or callable(sampler.step_size):
         return False
     gradient = sampler.gradient
     if isinstance(gradient, GaussianNoise):
