@@ -39,7 +39,7 @@ def source_of(draws: Any) -> Source:
     return "nothing" if draws.gradients is None else "gradients"
 
 
-def certificate(draws: Any, summary: pandas.DataFrame) -> pandas.DataFrame:
+def certificate(draws: Any, summary: Any) -> pandas.DataFrame:
     """Return the table of `fahmc.Draws.bias`, given that of `fahmc.Draws.summary`."""
     source = source_of(draws)
     table = summary[["mean", "sd"]].assign(**dict.fromkeys(COLUMNS, np.nan))[list(COLUMNS)]
