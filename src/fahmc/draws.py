@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fahmc import tree
+from fahmc import stein, tree
+from fahmc.certificate import certificate
 from fahmc.density.model import try_shape
 from fahmc.errors import CheckpointError, ModelError
 from fahmc.types import Batch, Position
@@ -85,6 +87,10 @@ class Draws:
 
         R-hat needs at least two chains and four draws, and is NaN otherwise. Draws that were resampled from weighted
         ones tell no more than these: ESS is at most, and the error of the mean at least, that of the weights.
+
+        Where the draws know their gradients, ``mean_cv`` is the posterior mean with these as control variates and
+        ``mcse_cv`` its Monte Carlo error: usually a far smaller one, and without most of the bias that `bias` tells of
+        ``mean``, which is always that of the draws.
         """
         import pandas
 
@@ -101,7 +107,26 @@ class Draws:
             for column in ("ess_bulk", "ess_tail"):
                 table[column] = np.minimum(table[column], weights["ess"])
             table["mcse_mean"] = np.maximum(table["mcse_mean"], weights["mcse"])
+        if (moments := self.posterior_moments) is not None:
+            table["mean_cv"], table["mcse_cv"] = moments.mean, moments.mean_error
         return table
+
+    @cached_property
+    def bias(self) -> pandas.DataFrame:
+        """Tabulate how far the mean and sd of every parameter are from the posterior's, each with its standard error.
+
+        ``mean_shift`` is in posterior standard deviations, ``sd_excess`` a share of the sd (0.1: a tenth too wide).
+        They are those of the run as it is, bias and Monte Carlo error together. ``attrs["found_by"]`` says what tells
+        them: ``"gradients"`` at the draws, the ``"exactness"`` of a sampler that accepts or rejects, importance
+        ``"weights"``, or ``"nothing"``, and then they are NaN (`fahmc.certificate`).
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):  # a constant parameter's R-hat
+            return certificate(self, self.summary())
+
+    @cached_property
+    def posterior_moments(self) -> stein.Moments | None:
+        """The posterior's means and sds as the gradients tell them; None without gradients."""
+        return None if self.gradients is None else stein.posterior_moments(self.flat(), self.gradients)
 
     def to_arviz(self, log_likelihood: Any = None) -> arviz.InferenceData:
         """Convert to ArviZ: groups ``posterior`` and ``sample_stats``, dims (chain, draw).

@@ -65,7 +65,7 @@ def test_all_ways_lead_to_one_posterior(way, logistic_study, pooled_logistic):
     table, (mean, sd, errors) = draws.summary(), pooled_logistic
     assert table[["ess_bulk", "ess_tail"]].to_numpy().min() >= 390
     error = np.hypot(table["mcse_mean"], errors)
-    assert (np.abs(table["mean"] - mean) < threshold(len(mean)) * error).all()
+    assert np.all(np.abs(table["mean"] - mean) < threshold(len(mean)) * error)
     assert np.abs(table["sd"] / sd - 1).max() < 0.15
     assert draws.account["choices"] and not draws.account["doubts"]
 

@@ -34,8 +34,10 @@ def fake_draws(
     shift: float = 0.0,
     autocorrelation: float = 0.3,
     is_metropolis: bool = False,
+    with_gradients: bool = False,
+    spread: float = 1.0,
 ) -> Draws:
-    """Return stationary AR(1) paths around a plausible posterior, moved by ``shift`` posterior standard deviations."""
+    """Return stationary AR(1) paths around a posterior, off by ``shift`` posterior sds, ``spread`` as wide."""
     rng = np.random.default_rng(seed)
     dim = 1 + len(COVARIATES)
     mean = np.array([-1.9, -0.12, 0.05, 0.31, -0.08, 0.02, 0.22, 0.74, 0.41, -0.35, 0.10, 0.06])
@@ -45,7 +47,9 @@ def fake_draws(
     paths[:, 0] = noise[:, 0]
     for t in range(1, num_draws):
         paths[:, t] = autocorrelation * paths[:, t - 1] + np.sqrt(1 - autocorrelation**2) * noise[:, t]
-    values = (mean + sd * (paths + shift)).astype(np.float32)
+    values = (mean + sd * (spread * paths + shift)).astype(np.float32)
+    # Of independent normals; leaves of the position come in the order of their names, so the intercept is the last.
+    slopes = np.roll((values - mean) / sd**2, -1, axis=-1) if with_gradients else None
     stats = {
         "step_size": np.full((num_chains, num_draws), 0.02),
         "n_steps": np.full((num_chains, num_draws), 50),
@@ -76,6 +80,7 @@ def fake_draws(
         },
         dims={"coefficients": ("covariate",)},
         coords={"covariate": COVARIATES},
+        gradients=slopes,
     )
 
 
@@ -99,6 +104,11 @@ def make_draws_of() -> Callable[..., Draws]:
 @pytest.fixture(scope="session")
 def federated() -> Draws:
     return fake_draws(seed=1)
+
+
+@pytest.fixture(scope="session")
+def certified() -> Draws:
+    return fake_draws(seed=1, with_gradients=True)
 
 
 @pytest.fixture(scope="session")

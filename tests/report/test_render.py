@@ -123,8 +123,8 @@ def test_csv_and_markdown_hold_the_same_parameters(folder, federated, pooled):
     np.testing.assert_allclose(table.to_numpy(), expected.to_numpy(dtype=float), rtol=1e-6)
     markdown = (folder / "summary.md").read_text()
     rows = [line for line in markdown.splitlines() if line.startswith("| coefficients[")]
-    assert len(rows) == 11
-    assert len({line.count("|") for line in rows}) == 1
+    assert len(rows) == 2 * 11, "of the posterior, and of how far it is off"
+    assert len({line.count("|") for line in rows[:11]}) == len({line.count("|") for line in rows[11:]}) == 1
     assert "| parameter | federated: mean |" in markdown
 
 
@@ -137,7 +137,7 @@ def test_a_bad_run_without_reference_says_what_to_do(make_draws, tmp_path):
     assert 'class="verdict bad"' in raw
     assert "<script>" not in raw
     assert "Do not use these draws yet" in page.text
-    assert "make step_size smaller" in page.text
+    assert "Set step_size = 0.01." in page.text
     assert "pooled" not in " ".join(page.row("parameter"))
     assert len(page.row("intercept")) == 7
 
@@ -185,6 +185,7 @@ def test_a_sampler_without_steps_and_drift_can_be_reported(make_draws, tmp_path)
     page = Page(write_report(loaded, tmp_path / "report").read_text())
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == FILES[1:]
     assert "have not met" in page.text and "step_size" not in page.text.split("Settings")[0]
+    assert "It is not known" in page.text
     with pytest.raises(DataError, match="no client drift"):
         plot_client_drift(loaded)
 

@@ -34,7 +34,7 @@ from fahmc.engines.flare.loopback import Loopback
 from fahmc.engines.flare.rules import Rules
 from fahmc.errors import SettingsError
 from fahmc.models import logistic_regression
-from fahmc.report import Verdict, judge, parameter_table
+from fahmc.report import judge, parameter_table
 from fahmc.report.quantities import in_bytes, in_time, rounded
 from fahmc.sample import sample
 
@@ -77,12 +77,12 @@ def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool
         effect_table(draws, pooled, table, study),
         difference_table(table),
         bias_sentence(table),
-        *verdict_lines(Verdict(verdict.is_good, verdict.headline, verdict.advice, ())),
+        *verdict_lines(verdict._replace(remarks=())),
         f"Done in {in_time(time.perf_counter() - began)}. Draws, figures and report: {folder}/ (open report.html).",
     )
     values = _as_values({"federated": draws, "pooled": pooled}, table)
     seconds = time.perf_counter() - began
-    output.result(output=folder, files=results.files(), verdict=verdict._asdict(), seconds=seconds, **values)
+    output.result(output=folder, files=results.files(), verdict=verdict.as_values(), seconds=seconds, **values)
 
 
 @contextmanager
@@ -189,8 +189,8 @@ def bias_sentence(table: Any) -> str:
         f"({_feature(scores.idxmax())}) and at most {shifts.max():.3f} posterior standard deviations "
         f"({_feature(shifts.idxmax())}); the standard deviations by at most {100 * spreads.max():.1f} %. "
         "FA-HMC has no accept/reject step, so beside Monte Carlo error a bias remains, of the order of "
-        "(num_leapfrog_steps x step_size)² while clinics differ: shorter trajectories, at the price of more rounds, or "
-        "DebiasedFAHMC make it smaller."
+        "(num_leapfrog_steps x step_size)² while clinics differ: a smaller step_size, at the price of more rounds, "
+        "lowers it."
     )
 
 

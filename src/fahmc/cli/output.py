@@ -123,8 +123,8 @@ def in_count(value: float) -> str:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Write the verdict: the headline in colour, then what to do and what to know."""
-    colour = "green" if verdict.is_good else "yellow"
-    return [f"[{colour}]{escape(verdict.headline)}[/]", *map(escape, (*verdict.advice, *verdict.remarks))]
+    colour = {"good": "green", "unknown": "yellow", "bad": "red"}[verdict.status]
+    return [f"[{colour}]{escape(verdict.headline)}[/]", *map(escape, (*verdict.words, *verdict.remarks))]
 
 
 def cost_line(draws: Draws) -> str:

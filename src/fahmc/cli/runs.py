@@ -107,7 +107,7 @@ def _as_values(draws: Draws, results: ResultFolder, table: Any) -> dict[str, Any
         "files": results.files(),
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws,
-        "verdict": judge(draws, table)._asdict(),
+        "verdict": judge(draws, table).as_values(),
         "parameters": parameter_rows(table),
         "cost": draws.cost,
         "settings": draws.settings,

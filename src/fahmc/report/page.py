@@ -25,6 +25,10 @@ class Content(NamedTuple):
     marked: Sequence[str]
     """Rows of ``parameters`` to set off."""
     table_remark: str
+    certificate_words: str
+    """What tells how far means and standard deviations are off."""
+    certificate: Table
+    """By how much; empty where nothing tells it."""
     images: Mapping[str, tuple[str, bytes]]
     """Name -> (caption, PNG)."""
     settings: Table
@@ -46,6 +50,7 @@ h2 { font-size: 1.2rem; margin: 2.2rem 0 .7rem; }
 p { margin: .5rem 0; max-width: 60rem; }
 .verdict { border-left: .35rem solid; padding: .6rem 1rem; border-radius: .2rem; margin: 1rem 0; }
 .verdict.good { border-color: #009e73; background: #eef8f4; }
+.verdict.unknown { border-color: #b38600; background: #fdf9e8; }
 .verdict.bad { border-color: #d55e00; background: #fdf2ea; }
 .verdict strong { display: block; }
 .remark { color: #57606a; font-size: .92rem; }
@@ -72,6 +77,9 @@ $sentences
 <h2>Parameters</h2>
 <div class="scroll">$parameters</div>
 <div class="remark">$table_remark</div>
+<h2>How far off</h2>
+$certificate_words
+<div class="scroll">$certificate</div>
 <h2>Figures</h2>
 $figures
 <div class="side">
@@ -88,13 +96,15 @@ def as_html(content: Content) -> str:
     verdict = content.verdict
     return _PAGE.substitute(
         title=html.escape(content.title),
-        verdict_class="good" if verdict.is_good else "bad",
+        verdict_class=verdict.status,
         headline=html.escape(verdict.headline),
-        advice=_paragraphs(verdict.advice),
+        advice=_paragraphs(verdict.words),
         sentences=_paragraphs(content.sentences),
         remarks=_paragraphs(verdict.remarks),
         parameters=_html_table("parameter", content.parameters, content.marked),
         table_remark=_paragraphs([content.table_remark] if content.table_remark else []),
+        certificate_words=_paragraphs([content.certificate_words]),
+        certificate=_html_table("parameter", content.certificate, content.marked) if content.certificate else "",
         figures="\n".join(_figure(name, caption, png) for name, (caption, png) in content.images.items()),
         settings=_html_table("setting", content.settings),
         cost=_html_table("quantity", content.cost),
@@ -104,8 +114,10 @@ def as_html(content: Content) -> str:
 def as_markdown(content: Content) -> str:
     """Return the report in Markdown, without figures."""
     verdict = content.verdict
-    parts = [f"# {content.title}", f"**{verdict.headline}**", *verdict.advice, *content.sentences, *verdict.remarks]
+    parts = [f"# {content.title}", f"**{verdict.headline}**", *verdict.words, *content.sentences, *verdict.remarks]
     parts += [_markdown_table("parameter", content.parameters), *filter(None, [content.table_remark])]
+    parts += ["## How far off", content.certificate_words]
+    parts += [_markdown_table("parameter", content.certificate)] if content.certificate else []
     parts += ["## Settings", _markdown_table("setting", content.settings)]
     parts += ["## Cost", _markdown_table("quantity", content.cost)]
     return "\n\n".join(parts) + "\n"

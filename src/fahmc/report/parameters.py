@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from jaxtyping import Float
 
+from fahmc.certificate import certificate, source_of
 from fahmc.errors import DataError, SettingsError
 from fahmc.report import convergence
 
@@ -83,13 +84,15 @@ class Parameters:
 def parameter_table(draws: Draws, *, reference: Draws | None = None) -> pd.DataFrame:
     """Return one row per scalar parameter: posterior, precision, and how it compares with a reference run.
 
-    It is ``draws.summary()``; with a reference, another run of the same model, also its columns, called
-    ``reference_mean`` and so on, ``difference_mcse`` (as in `difference_in_mcse`) and ``difference_sd`` (difference of
-    the means over the reference's standard deviation).
+    It is ``draws.summary()`` and ``draws.bias``; with a reference, another run of the same model, also its summary's
+    columns, called ``reference_mean`` and so on, ``difference_mcse`` (as in `difference_in_mcse`) and ``difference_sd``
+    (difference of the means over the reference's standard deviation). Where only an exact reference tells the bias,
+    ``attrs["found_by"]`` is ``"reference"``.
     """
     own, table = Parameters.from_draws(draws), _summary(draws)
+    bias = certificate(draws, table)
     if reference is None:
-        return table
+        return _joined(table, bias)
     other, other_table = Parameters.from_draws(reference), _summary(reference)
     if set(other.names) != set(own.names):
         differing = sorted(set(other.names) ^ set(own.names))
@@ -99,7 +102,26 @@ def parameter_table(draws: Draws, *, reference: Draws | None = None) -> pd.DataF
     table = table.join(other_table.add_prefix("reference_"))
     scores = convergence.difference_in_mcse(own.values, other.values[..., places])["position"]
     shifts = table["mean"] - table["reference_mean"]
-    return table.assign(difference_mcse=scores, difference_sd=shifts / table["reference_sd"])
+    table = table.assign(difference_mcse=scores, difference_sd=shifts / table["reference_sd"])
+    if bias.attrs["found_by"] == "nothing" and source_of(reference) in ("exactness", "weights"):
+        _tell_by_reference(bias, table)
+    return _joined(table, bias)
+
+
+def _joined(table: pd.DataFrame, bias: pd.DataFrame) -> pd.DataFrame:
+    table = table.join(bias)
+    table.attrs = dict(bias.attrs)
+    return table
+
+
+def _tell_by_reference(bias: Any, table: Any) -> None:
+    """Fill in the error as far as a run without bias shows it."""
+    sd, other = table["sd"], table["reference_sd"]
+    ratio = sd / other
+    bias["mean_shift"], bias["sd_excess"] = table["difference_sd"], ratio - 1
+    bias["mean_shift_error"] = np.hypot(table["mcse_mean"], table["reference_mcse_mean"]) / other
+    bias["sd_excess_error"] = ratio * np.hypot(table["mcse_sd"] / sd, table["reference_mcse_sd"] / other)
+    bias.attrs["found_by"] = "reference"
 
 
 def _summary(draws: Draws) -> pd.DataFrame:

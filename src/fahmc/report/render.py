@@ -31,6 +31,8 @@ _COSTS = {
     "bytes_to_clients": ("sent from the server to clients", in_bytes),
     "bytes_to_server": ("sent from clients to the server", in_bytes),
 }
+# Column of the table, its heading, unit and digits.
+_ERRORS = (("mean_shift", "mean off by (sd)", 1, 3), ("sd_excess", "sd off by (%)", 100, 1))
 
 
 def write_report(
@@ -79,6 +81,8 @@ def write_report(
         parameters={name: _cells(rows[name], tuple(runs)) for name in shown},
         marked=marked,
         table_remark="" if len(shown) == len(rows) else cut,
+        certificate_words=_certificate_words(table.attrs["found_by"]),
+        certificate={name: _errors(rows[name]) for name in shown if table.attrs["found_by"] != "nothing"},
         images=_images(draws, runs, *parameters.choose(None, first=marked)),
         settings={name: {("", "value"): value} for name, value in _flat(draws.settings)},
         cost=_cost(runs),
@@ -112,6 +116,35 @@ def _cells(row: Numbers, labels: tuple[str, ...]) -> dict[tuple[str, str], str]:
         cells |= {(label, column): text for column, text in _posterior(row, "reference_").items()}
         cells["difference of means", "in MCSE"] = rounded(row["difference_mcse"], 10.0)
         cells["difference of means", "in sd"] = rounded(row["difference_sd"], 1.0)
+    return cells
+
+
+def _certificate_words(found_by: str) -> str:
+    """Say what tells how far off the draws are."""
+    unit = "of the means in posterior standard deviations and of the standard deviations as a share"
+    words = {
+        "gradients": "Distance of the run's means from the posterior's, in posterior standard deviations, and excess "
+        "of its standard deviations, each with its standard error; found from gradients at the draws. They do not see "
+        "a mode that no chain has visited.",
+        "exactness": "The sampler accepts or rejects, so its draws have no bias: what remains is Monte Carlo error, "
+        f"{unit}.",
+        "weights": "The draws are weighted by the exact posterior: what remains is the weights' Monte Carlo error, "
+        f"{unit}.",
+        "reference": "Distance from the reference, in its standard deviations, and excess over its standard "
+        "deviations, each with its Monte Carlo error.",
+    }
+    return words.get(found_by, "It is not known: this sampler has no accept/reject step, and no gradients were kept.")
+
+
+def _errors(row: Numbers) -> dict[tuple[str, str], str]:
+    """Return how far one parameter's mean and standard deviation are off, as text."""
+    cells = {}
+    for name, heading, scale, digits in _ERRORS:
+        value, error = scale * row[name], scale * row[f"{name}_error"]
+        cells["", heading] = "not known" if math.isnan(value) else f"{value:+.{digits}f} ± {error:.{digits}f}"
+    if "mean_cv" in row:
+        error = "" if math.isnan(row["mcse_cv"]) else f" ± {row['mcse_cv']:.1g}"
+        cells["", "mean by control variates"] = f"{rounded(row['mean_cv'], row['sd'] / 10)}{error}"
     return cells
 
 
