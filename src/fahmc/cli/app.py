@@ -151,13 +151,26 @@ def report(
 def bench(
     workloads: Annotated[
         list[str] | None,
-        Argument(help="W1, W1t, W2 to W7; by default all of these. Or federation: rounds between processes."),
+        Argument(
+            help="W1, W1t, W2 to W7; by default all of these. Or federation: rounds between processes. Or rounds: how "
+            "many a posterior costs, and how far off it is."
+        ),
     ] = None,
     folder: Annotated[Path, Option("--out", "-o", help="Folder for results.json, table.md and ratios.png.")] = Path(
         "fahmc-bench"
     ),
     repeats: Annotated[int | None, Option(min=1, help="How often every contender has its turn; 5.")] = None,
     seconds: Annotated[float | None, Option(min=0.001, help="About how long a turn lasts; 1.")] = None,
+    problems: Annotated[
+        list[str] | None, Option("--problem", help="Of rounds: this one; may be given several times. All by default.")
+    ] = None,
+    num_seeds: Annotated[int | None, Option("--seeds", min=1, help="Of rounds: runs of each problem; 10.")] = None,
+    num_data_seeds: Annotated[
+        int | None, Option("--data-seeds", min=1, help="Of rounds: how often simulated rows are drawn; 1.")
+    ] = None,
+    with_rivals: Annotated[
+        bool, Option("--rivals", help="Of rounds: have FA-HMC by hand, NUTS and others run, too.")
+    ] = False,
     is_quick: Annotated[bool, Option("--quick", help="Small and short: only shows that it works.")] = False,
 ) -> None:
     """Time fahmc against PyTorch, BlackJAX, NumPyro and bare matrix products, doing the same work turn by turn."""

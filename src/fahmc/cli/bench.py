@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from fahmc.bench.federation import measure_federation
 from fahmc.bench.results import HEADINGS, Finding, row
+from fahmc.bench.rounds.results import HEADINGS as HEADINGS_OF_ROUNDS
+from fahmc.bench.rounds.results import RIVAL_HEADINGS
+from fahmc.bench.rounds.suite import Plan, run_plan
 from fahmc.bench.suite import choose, run_suite
 from fahmc.cli.output import Output
 from fahmc.errors import SettingsError
@@ -25,13 +29,34 @@ def run_bench(
     folder: Path,
     repeats: int | None,
     seconds: float | None,
+    problems: Sequence[str] | None,
+    num_seeds: int | None,
+    num_data_seeds: int | None,
+    with_rivals: bool,
     is_quick: bool,
     output: Output,
 ) -> None:
     """Measure, write the files, and print the tables."""
     names = workloads or []
-    if "federation" in names:
-        return _bench_federation(names, folder, is_quick, output)
+    alone = next((name for name in names if name in ("federation", "rounds")), None)
+    if alone is not None and len(names) > 1:
+        raise SettingsError(f"{alone} is measured by itself; leave the other workloads to a run of their own.")
+    timing = {"--repeats": repeats, "--seconds": seconds}
+    counting = {
+        "--problem": problems or None,
+        "--seeds": num_seeds,
+        "--data-seeds": num_data_seeds,
+        "--rivals": with_rivals or None,
+    }
+    if alone is not None:
+        _refuse(timing, f"{alone} takes no turns")
+    if alone != "rounds":
+        _refuse(counting, "it is for `fahmc bench rounds`")
+    if alone == "rounds":
+        plan = Plan(tuple(problems or ()), num_seeds or 10, num_data_seeds or 1, with_rivals, is_quick)
+        return _bench_rounds(plan, folder, output)
+    if alone == "federation":
+        return _bench_federation(folder, is_quick, output)
     began = time.perf_counter()
     chosen = choose(names, is_quick=is_quick)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,10 +78,45 @@ def run_bench(
     output.result(files=files, **results.as_values())
 
 
-def _bench_federation(names: Sequence[str], folder: Path, is_quick: bool, output: Output) -> None:
+def _refuse(options: Mapping[str, Any], reason: str) -> None:
+    """Refuse options that would be ignored."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise SettingsError(f"{given[0]} says nothing here: {reason}. Leave it out.")
+
+
+def _bench_rounds(plan: Plan, folder: Path, output: Output) -> None:
+    """Count rounds, write the files, and print the tables."""
+    began = time.perf_counter()
+    try:
+        results = run_plan(plan, folder, output.log)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the runs done so far are kept in {folder}; the same command goes on") from None
+    files = results.write(folder)
+    tables = [_table_of_rounds("A posterior without settings", HEADINGS_OF_ROUNDS)]
+    for one in results.judged:
+        tables[0].add_row(*map(escape, one.row()), style="green" if one.is_good else "yellow")
+    if rows := results.rival_rows():
+        tables.append(_table_of_rounds("By the same yardstick", RIVAL_HEADINGS))
+        for cells in rows:
+            tables[-1].add_row(*map(escape, cells))
+    output.show(
+        *tables,
+        *map(escape, (*results.notes, *results.faults())),
+        "A quick run shows that everything works; its numbers mean nothing." if plan.is_quick else results.conclusion(),
+        f"Done in {in_time(time.perf_counter() - began)}. Numbers and tables: {escape(str(folder))}/",
+    )
+    output.result(files=files, **results.as_values())
+
+
+def _table_of_rounds(title: str, headings: Sequence[str]) -> Table:
+    printed = Table(title=title, title_justify="left")
+    for heading in headings:
+        printed.add_column(heading, no_wrap=heading == "problem")
+    return printed
+
+
+def _bench_federation(folder: Path, is_quick: bool, output: Output) -> None:
     """Measure rounds between processes, write the files, and print the table."""
-    if len(names) > 1:
-        raise SettingsError("federation is measured by itself; leave the other workloads to a run of their own.")
     began = time.perf_counter()
     results = measure_federation(output.log, is_quick=is_quick)
     files = results.write(folder)

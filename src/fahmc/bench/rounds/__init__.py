@@ -6,5 +6,8 @@ simulated              rows drawn from a known law
 families               the models that are not ready-made
 problems               all of them by name, with the rounds that are allowed
 references             the posterior given all rows, by long chains of NUTS
+measure                one run, held against its reference
+rivals                 what else one would do, by the same yardstick
+kept, results, suite   finished runs on disk; JSON and Markdown; all of it in order
 =====================  ============================================================================================
 """

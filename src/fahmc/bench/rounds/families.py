@@ -82,6 +82,11 @@ def horseshoe(num_coefficients: int, num_rows: int, num_relevant: int = 3, slab_
     return _seen_through(view, logistic_regression().loglikelihood_fn, logprior, shapes)
 
 
+def centred(position: Position) -> Position:
+    """Return the centred position of a non-centred one of `site_intercepts`."""
+    return position | {"sites": position["mean"] + jnp.exp(position["log_scale"]) * position["sites"]}
+
+
 def site_intercepts(num_coefficients: int, num_sites: int, *, is_centred: bool) -> Model:
     """Model a logistic regression with an intercept for every site, its index being a column.
 
@@ -91,9 +96,8 @@ def site_intercepts(num_coefficients: int, num_sites: int, *, is_centred: bool) 
     """
 
     def view(position: Position) -> Position:
-        sites = position["sites"]
-        alpha = sites if is_centred else position["mean"] + jnp.exp(position["log_scale"]) * sites
-        return {"coefficients": position["coefficients"], "sites": alpha}
+        seen = position if is_centred else centred(position)
+        return {name: seen[name] for name in ("coefficients", "sites")}
 
     def loglikelihood(seen: Position, batch: Batch) -> Array:
         x, y = (batch[name].astype(seen["sites"].dtype) for name in "xy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fahmc.bench.rounds import families, hospitals, simulated, tables
 from fahmc.data.federation import Federation
@@ -12,6 +12,15 @@ from fahmc.data.trial import load_opt_trial
 from fahmc.density.model import Model
 from fahmc.errors import SettingsError
 from fahmc.models import logistic_regression, softmax_regression
+from fahmc.types import Position
+
+
+class Coordinates(NamedTuple):
+    """The same posterior as another model has it."""
+
+    model: Model
+    back: Callable[[Position], Position]
+    """From the other model's position to the problem's own."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +32,26 @@ class Problem:
     federation: Federation
     limit: int
     """Rounds that are allowed, warm-up included."""
+    easier: Coordinates | None = None
+    """In which long chains find their way; a reference is made there."""
 
 
-_Made = tuple[Model, Mapping[str, Any] | Sequence[Any]]
+# Whose rows come from a seed: another seed makes another problem of the same kind.
+SIMULATED = (
+    "logistic_50",
+    "logistic_200",
+    "student_t",
+    "linear_scale",
+    "nearly_separable",
+    "hierarchical_centred",
+    "hierarchical_noncentred",
+    "poisson",
+    "softmax",
+)
+# Tables that nobody looked at while the sampler was made; nothing may be tuned on them. Limits are those of their kind.
+UNSEEN = ("diabetes", "breast_cancer", "wine")
+
+_Made = tuple[Model, Mapping[str, Any] | Sequence[Any]] | tuple[Model, Mapping[str, Any] | Sequence[Any], Coordinates]
 _MAKERS: dict[str, tuple[int, Callable[[int], _Made]]] = {}
 
 
@@ -39,8 +65,8 @@ def problem(name: str, seed: int = 0) -> Problem:
     if name not in _MAKERS:
         raise SettingsError(f"There is no problem {name!r}; choose from {', '.join(_MAKERS)}.")
     limit, make = _MAKERS[name]
-    model, clients = make(seed)
-    return Problem(name, model, Federation.from_clients(clients), limit)
+    model, clients, *easier = make(seed)
+    return Problem(name, model, Federation.from_clients(clients), limit, *easier)
 
 
 def _problem(limit: int) -> Callable[[Callable[[int], _Made]], Callable[[int], _Made]]:
@@ -118,7 +144,11 @@ def nearly_separable(seed: int) -> _Made:
 def hierarchical_centred(seed: int) -> _Made:
     """Site intercepts in a funnel."""
     rows = simulated.sites(seed)
-    return families.site_intercepts(rows[0]["x"].shape[1], len(rows), is_centred=True), rows
+    model, other = (
+        families.site_intercepts(rows[0]["x"].shape[1], len(rows), is_centred=is_centred)
+        for is_centred in (True, False)
+    )
+    return model, rows, Coordinates(other, families.centred)
 
 
 @_problem(limit=15)
@@ -138,3 +168,21 @@ def poisson(seed: int) -> _Made:
 def softmax(seed: int) -> _Made:
     """Five classes."""
     return softmax_regression(5, 1.0), simulated.softmax(seed)
+
+
+@_problem(limit=30)
+def diabetes(seed: int) -> _Made:
+    """Regression with an unknown scale, at clients that were sorted by the outcome."""
+    return families.linear_with_scale(), tables.diabetes()
+
+
+@_problem(limit=12)
+def breast_cancer(seed: int) -> _Made:
+    """Thirty columns that nearly determine each other, and outcomes that they nearly separate."""
+    return logistic_regression(2.5), tables.breast_cancer()
+
+
+@_problem(limit=30)
+def wine(seed: int) -> _Made:
+    """Three classes that the columns separate, so that the prior alone bounds the coefficients."""
+    return softmax_regression(3, 1.0), tables.wine()
