@@ -77,7 +77,7 @@ def pooled_logistic(logistic_study):
         num_warmup_rounds=200, num_chains=8, progress=False,
     )  # fmt: skip
     table = reference.summary()
-    assert float(table["ess_bulk"].min()) > 4000
+    assert table["ess_bulk"].to_numpy().min() > 4000
     return table["mean"].to_numpy(), table["sd"].to_numpy(), table["mcse_mean"].to_numpy()
 
 
