@@ -2,8 +2,9 @@
 
 At φ the loss is expanded, the surrogate posterior of that expansion has some mean and covariance, and with them a
 Gaussian that stands for the prior:  Λ = Cov⁻¹ − H,  h such that mean is where the gradient vanishes (for a Gaussian
-prior: that prior). Candidates for the next φ are the minima of the sum, damped by λ as Levenberg and Marquardt do, all
-expanded in one round; the best is kept. The end is a full step shorter than about one standard deviation.
+prior: that prior). Candidates for the next φ lie on the way to the minimum of the sum, or are damped as Levenberg and
+Marquardt do, all expanded in one round; the best is kept. The end is a full step shorter than about one standard
+deviation.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from fahmc.adaptive.surrogate import Quadratic
 from fahmc.dynamics.sampler import Phase, PhaseResult
 from fahmc.errors import ModelError
 
-# Damping of the candidates, as a multiple of the curvature's diagonal; many where triangles are small.
-_DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0)
+# Candidates for the next point: shares of a full step, and full steps damped by a multiple of the curvature's diagonal;
+# more where triangles are small. Shares do not mind columns in unlike units that nearly determine each other.
+_SHARES, _DAMPINGS = (1.0, 0.4, 0.1), (0.1, 10.0)
+_FEW_SHARES = (1.0, 0.3)
+# How much shorter steps are tried next, when all of a round went too far.
+_SHORTER = 0.02
 # The squared length of a full step, in standard deviations, at which the search ends.
 _CLOSE = 1.0
 _MOST = 40
 
 
 def num_candidates(size: int) -> int:
-    """Return how many points a round expands."""
-    return len(_DAMPINGS) if sends_triangles(size) else 3
+    """Return how many points a round expands: where it stands, and where it may go."""
+    return 1 + (len(_SHARES) + len(_DAMPINGS) if sends_triangles(size) else len(_FEW_SHARES))
 
 
 def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
@@ -40,7 +45,7 @@ def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
     starts = np.concatenate([starts.mean(axis=0, keepdims=True), starts])[np.arange(count) % (len(starts) + 1)]
     points, priors = knowledge.views(starts), knowledge.priors(starts)
     best: Quadratic | None = None
-    dampings = np.array(_DAMPINGS[:count])
+    reach = 1.0
     for step in range(_MOST):
         result = yield from inquiry.ask(question.ask(f"search {step}", run.dtype, points=points))
         answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
@@ -51,14 +56,12 @@ def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
                 "for log(0) and overflow in loglikelihood_fn."
             )
         choice = int(np.argmin(merits))
-        if best is not None and choice == 0:  # the point from which the last step set out
-            dampings = dampings * 1000.0 + 1000.0
-        else:
-            dampings = np.array(_DAMPINGS[:count])
+        # The first is the point from which the last step set out.
+        reach = reach * _SHORTER if best is not None and choice == 0 else 1.0
         curvature = unpack_symmetric(answer["curvature"][choice], size)
         best = Quadratic(answer["points"][choice], answer["gradient"][choice], curvature)
         convex = best.convex()
-        law = inquiry.law_of(convex).seen
+        law = inquiry.law_of(convex, is_rough=True).seen
         precision = np.linalg.inv(law.covariance)
         whole = law.mean - best.center
         if whole @ precision @ whole <= _CLOSE * max(1.0, 0.05 * size):
@@ -67,13 +70,17 @@ def find_bulk(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Quadratic]:
         prior_curvature = precision - convex.curvature
         # The Gaussian prior's gradient at the centre, from where the law's mean lies.
         prior_slope = -convex.gradient - precision @ whole
-        metric = np.diag(np.diag(precision))
-        steps = [
-            -np.linalg.solve(precision + damping * metric, convex.gradient + prior_slope) for damping in dampings[:-1]
-        ]
-        points = best.center + np.array([np.zeros(size), *steps])
-        moves = points - best.center
+        moves = np.array([np.zeros(size), *_steps(precision, whole, reach)])
+        points = best.center + moves
         priors = moves @ prior_slope + 0.5 * np.einsum("ij,ij->i", moves @ prior_curvature, moves)
     assert best is not None
     inquiry.doubts.append(f"The search for the posterior's bulk had not ended after {_MOST} rounds.")
     return best.convex()
+
+
+def _steps(precision: np.ndarray, whole: np.ndarray, reach: float) -> list[np.ndarray]:
+    """Return the candidates, given a full step."""
+    if not sends_triangles(len(whole)):
+        return [reach * share * whole for share in _FEW_SHARES]
+    damped = [precision + np.diag(damping / reach * np.diag(precision)) for damping in _DAMPINGS]
+    return [*(reach * share * whole for share in _SHARES), *(np.linalg.solve(m, precision @ whole) for m in damped)]

@@ -27,6 +27,8 @@ _POINTS_PER_DRAW = 10
 # The share of points that must be effective.
 _PASS = 0.25
 _SERVER_CHAINS = 8
+# NUTS steps for every point that is sent: they cost no message.
+_SERVER_THIN = 4
 _SERVER_R_HAT = 1.02
 _MANY_DIVERGENCES = 0.01
 # Differences of log weights that double precision can still tell from infinite.
@@ -122,13 +124,13 @@ class Inquiry:
         self.rounds_asked, self.bytes_spent = self.rounds_asked + result.num_rounds, spent
         return result
 
-    def law_of(self, loss: Quadratic) -> Law:
-        """Return the surrogate posterior for a quadratic loss: computed, or drawn by NUTS."""
+    def law_of(self, loss: Quadratic, is_rough: bool = False) -> Law:
+        """Return the surrogate posterior for a quadratic loss: computed, or drawn by NUTS, roughly for its moments."""
         knowledge, drawn = self.knowledge, None
         if self.is_gaussian:
             position = gaussian_posterior(knowledge, loss)
         else:
-            drawn = self._draw(loss)
+            drawn = self._draw(loss, 1 if is_rough else _SERVER_THIN)
             position = Gaussian.of(drawn.reshape(-1, drawn.shape[-1]))
         if knowledge.is_identity or position is None:
             seen = position
@@ -165,13 +167,13 @@ class Inquiry:
         """What the likelihood sees of the chains' starts."""
         return self.knowledge.views(np.asarray(self.run.start, np.float64))
 
-    def _draw(self, loss: Quadratic) -> np.ndarray:
+    def _draw(self, loss: Quadratic, thin: int) -> np.ndarray:
         if self._nuts is None:
             self._nuts = Nuts(self.knowledge, _SERVER_CHAINS, self.num_points // _SERVER_CHAINS)
         starts = self._server_starts[np.arange(_SERVER_CHAINS) % len(self._server_starts)]
-        drawn = self._nuts.draw(loss, starts, seed=self.run.seed + self.rounds_asked)
+        drawn = self._nuts.draw(loss, starts, thin, seed=self.run.seed + self.rounds_asked)
         self._server_starts = drawn.positions[:, -1]
-        self.server_divergences = drawn.num_divergences / drawn.positions[..., 0].size
+        self.server_divergences = drawn.num_divergences / (thin * drawn.positions[..., 0].size)
         return drawn.positions
 
     def made(self, question: Scatter, phase: Phase, result: PhaseResult) -> tuple[np.ndarray, np.ndarray]:

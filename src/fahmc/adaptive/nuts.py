@@ -17,7 +17,6 @@ from fahmc.adaptive.knowledge import Knowledge, in_double
 from fahmc.adaptive.surrogate import Quadratic
 
 _TARGET_ACCEPTANCE = 0.95
-_THIN = 2
 _NUM_WARMUP = 500
 # A dense metric pays up to here; beyond it a diagonal one has to do.
 _DENSE = 100
@@ -46,7 +45,7 @@ class Nuts:
     def _program(self) -> Callable:
         from blackjax import nuts, window_adaptation
 
-        def run(seeds: Any, starts: Any, center: Any, gradient: Any, curvature: Any) -> Any:
+        def run(seeds: Any, starts: Any, thin: Any, center: Any, gradient: Any, curvature: Any) -> Any:
             dimension = starts.shape[1]
 
             def logdensity(position: Any) -> Any:
@@ -71,7 +70,7 @@ class Nuts:
                         state, info = kernel(key_step, state)
                         return state, diverged + info.is_divergent, key  # type: ignore
 
-                    state, diverged, _ = jax.lax.fori_loop(0, _THIN, step, (state, jnp.int32(0), key))
+                    state, diverged, _ = jax.lax.fori_loop(0, thin.astype(jnp.int32), step, (state, jnp.int32(0), key))
                     return state, (state.position, diverged)
 
                 _, (positions, diverged) = jax.lax.scan(draw, state, jax.random.split(key_draws, self._num_draws))
@@ -81,10 +80,10 @@ class Nuts:
 
         return jax.jit(run)
 
-    def draw(self, loss: Quadratic, starts: np.ndarray, seed: int) -> ServerDraws:
-        """Draw from the surrogate posterior, chains from ``starts``, [chain, dim]."""
+    def draw(self, loss: Quadratic, starts: np.ndarray, thin: int, seed: int) -> ServerDraws:
+        """Draw from the surrogate posterior, chains from ``starts``, [chain, dim], and keep every ``thin``-th draw."""
         seeds = np.random.default_rng([seed, 1]).integers(2**31, size=self._num_chains)
         # BlackJAX relies on what JAX allows by default, whatever its user has forbidden.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
-            positions, diverged = in_double(self._program, seeds, starts, *loss)
+            positions, diverged = in_double(self._program, seeds, starts, thin, *loss)
         return ServerDraws(positions, int(diverged.sum()))
