@@ -99,8 +99,8 @@ def conclude(table: Any) -> dict[str, Any]:
         f"{'No mean differs' if means_agree else 'Some means differ'} by more than chance: at most {means.max():.1f} "
         f"Monte Carlo standard errors ({means.idxmax()}); the largest difference is {shifts.max():.2g} posterior "
         f"standard deviations ({shifts.idxmax()}). {claim} by more than chance: at most {sds.max():.1f} standard "
-        f"errors, a ratio of {ratio} ({sds.idxmax()}). Runs of one law stay below {limit:.1f} standard errors in 99 of 100 "
-        "comparisons."
+        f"errors, a ratio of {ratio} ({sds.idxmax()}). Runs of one law stay below {limit:.1f} standard errors in 99 of "
+        "100 comparisons."
     )
     if (r_hat := np.nanmax(table[["r_hat", "other_r_hat"]])) > R_HAT_LIMIT:
         facts["remarks"].append(
