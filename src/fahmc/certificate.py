@@ -46,16 +46,10 @@ def certificate(draws: Any, summary: Any) -> pandas.DataFrame:
     table.attrs = {"found_by": source, "width": float("nan")}
     if source == "gradients":
         _from_gradients(draws, table)
-    elif source == "exactness":
-        table["mean_shift_error"] = summary["mcse_mean"] / summary["sd"]
-        table["sd_excess_error"] = summary["mcse_sd"] / summary["sd"]
-    elif source == "weights":
-        table["mean_shift_error"] = summary["mcse_mean"] / summary["sd"]
-        # A normal's standard deviation from n independent draws errs by this share of it.
-        table["sd_excess_error"] = 1 / np.sqrt(2 * np.asarray(draws.account["weights"]["ess"]))
-    if source in ("exactness", "weights"):
-        # 0 where there is an error to go with it: a parameter that never moved has none.
-        for estimate in ("mean_shift", "sd_excess"):
+    elif source != "nothing":
+        for estimate, error in (("mean_shift", "mcse_mean"), ("sd_excess", "mcse_sd")):
+            table[f"{estimate}_error"] = summary[error] / summary["sd"]
+            # 0 where there is an error to go with it: a parameter that never moved has none.
             table[estimate] = 0.0 * table[f"{estimate}_error"]
     return table
 

@@ -86,7 +86,7 @@ class Draws:
         """Tabulate mean, sd, central interval, Monte Carlo errors, ESS and R-hat of every parameter, by ArviZ.
 
         R-hat needs at least two chains and four draws, and is NaN otherwise. Draws that were resampled from weighted
-        ones tell no more than these: ESS is at most, and the error of the mean at least, that of the weights.
+        ones tell no more than these: ESS is at most, and the errors of mean and sd at least, those of the weights.
 
         Where the draws know their gradients, ``mean_cv`` is the posterior mean with these as control variates and
         ``mcse_cv`` its Monte Carlo error: usually a far smaller one, and without most of the bias that `bias` tells of
@@ -107,6 +107,8 @@ class Draws:
             for column in ("ess_bulk", "ess_tail"):
                 table[column] = np.minimum(table[column], weights["ess"])
             table["mcse_mean"] = np.maximum(table["mcse_mean"], weights["mcse"])
+            # A normal's standard deviation from n independent draws errs by this share of it.
+            table["mcse_sd"] = np.maximum(table["mcse_sd"], table["sd"] / np.sqrt(2 * np.asarray(weights["ess"])))
         if (moments := self.posterior_moments) is not None:
             table["mean_cv"], table["mcse_cv"] = moments.mean, moments.mean_error
         return table

@@ -227,6 +227,8 @@ def test_a_finished_run_has_nothing_to_resume(short_run):
         result = invoke("resume", target)
         assert result.exit_code == 0 and "is complete; there is nothing to resume" in result.stderr
     resumed = json.loads(invoke("resume", folder, "--json").stdout)
+    strict = invoke("resume", folder, "--json", "--strict")
+    assert strict.exit_code == json.loads(strict.stdout)["exit_code"] == 7, "60 rounds are too few to be good"
     assert resumed["status"] == "complete" and resumed["parameters"].keys() == values["parameters"].keys()
     for name, numbers in values["parameters"].items():
         assert resumed["parameters"][name] == pytest.approx(numbers, rel=1e-4)  # float32, summed in another order

@@ -53,7 +53,7 @@ def test_a_metropolis_run_is_not_told_of_a_bias_it_has_not(pooled):
 @pytest.mark.parametrize("shift", [0.2, 0.4, -0.9])
 def test_a_shift_asks_for_a_step_size_that_is_enough(make_draws, shift):
     verdict = verdict_of(make_draws(seed=1, shift=shift, with_gradients=True))
-    assert verdict.status == "bad" and "is off by more than 0.15 posterior standard deviations" in verdict.faults[0]
+    assert verdict.status == "bad" and "is off by more than 0.12 posterior standard deviations" in verdict.faults[0]
     # The shift falls with the square of the step, 0.02 here.
     assert 0.03 < abs(shift) * (verdict.setting["step_size"] / 0.02) ** 2 < 0.1
     assert verdict.advice == f"Set step_size = {verdict.setting['step_size']}."
@@ -62,7 +62,7 @@ def test_a_shift_asks_for_a_step_size_that_is_enough(make_draws, shift):
 @pytest.mark.parametrize("spread", [0.8, 1.2])
 def test_a_wrong_spread_is_no_good_though_all_means_are_right(make_draws, spread):
     verdict = verdict_of(make_draws(seed=1, num_draws=4000, spread=spread, autocorrelation=0.0, with_gradients=True))
-    assert verdict.status == "bad" and f"off by more than 12 %: {'+-'[spread < 1]}2" in verdict.faults[0]
+    assert verdict.status == "bad" and f"off by more than 10 %: {'+-'[spread < 1]}2" in verdict.faults[0]
     assert list(verdict.setting) == ["step_size"]
 
 
@@ -175,6 +175,7 @@ def test_the_reference_is_called_equal_only_when_it_is(federated, pooled, make_d
 
 
 def test_an_exact_reference_tells_the_bias(federated, pooled, make_draws):
-    assert "by comparison with the reference" in verdict_of(federated, reference=pooled).headline
+    long, exact = (make_draws(seed=seed, num_draws=6000, is_metropolis=seed == 2) for seed in (1, 2))
+    assert "by comparison with the reference" in verdict_of(long, reference=exact).headline
     assert verdict_of(make_draws(seed=1, shift=0.3), reference=pooled).status == "bad"
     assert verdict_of(federated, reference=make_draws(seed=2)).status == "unknown"

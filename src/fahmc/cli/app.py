@@ -63,6 +63,11 @@ def _shared(
     """Declare the options of every command."""
 
 
+Strict = Annotated[
+    bool, Option("--strict", help="End with exit code 7 if the verdict is not good, or the runs compared differ.")
+]
+
+
 def _command(does: str, group: typer.Typer = app) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command: ``does``, "module:function" in `fahmc.cli`, is called with what is declared, and an `Output`."""
 
@@ -110,6 +115,7 @@ def demo(
             help="Run the clinics as four site processes and a server process on this machine, over mutual TLS.",
         ),
     ] = False,
+    is_strict: Strict = False,
 ) -> None:
     """Sample a real trial at four clinics that ships with fahmc, next to the same trial with its rows pooled."""
 
@@ -128,12 +134,16 @@ def sample(
             help="The analyst's kit: sample where the rows lie, at the sites of a federation.",
         ),
     ] = None,
+    is_strict: Strict = False,
 ) -> None:
     """Sample what a configuration file asks for. The run is durable: after a kill, `fahmc resume` goes on."""
 
 
 @_command("runs:resume_run")
-def resume(folder: Annotated[Path, Argument(metavar="DIR", help="Folder that `fahmc sample` wrote to.")]) -> None:
+def resume(
+    folder: Annotated[Path, Argument(metavar="DIR", help="Folder that `fahmc sample` wrote to.")],
+    is_strict: Strict = False,
+) -> None:
     """Continue a run that was killed or interrupted; the draws are those of an undisturbed run."""
 
 
@@ -143,8 +153,17 @@ def report(
     folder: Annotated[
         Path | None, Option("--output", "-o", help="Folder for the report; by default DIR, or FILE-report for a file.")
     ] = None,
+    is_strict: Strict = False,
 ) -> None:
     """Make the report and its figures again from saved draws."""
+
+
+RunPath = Annotated[Path, Argument(metavar="RUN", help="Folder with draws.nc, or a file of draws.")]
+
+
+@_command("compare:compare_runs")
+def compare(first: RunPath, second: RunPath, is_strict: Strict = False) -> None:
+    """Say whether two runs of one model differ by more than Monte Carlo error, and by how much."""
 
 
 @_command("bench:run_bench")
@@ -153,7 +172,7 @@ def bench(
         list[str] | None,
         Argument(
             help="W1, W1t, W2 to W7; by default all of these. Or federation: rounds between processes. Or rounds: how "
-            "many a posterior costs, and how far off it is."
+            "many a posterior costs, and how far off it is. Or certificate: whether runs know their own error."
         ),
     ] = None,
     folder: Annotated[Path, Option("--out", "-o", help="Folder for results.json, table.md and ratios.png.")] = Path(

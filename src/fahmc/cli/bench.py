@@ -38,7 +38,7 @@ def run_bench(
 ) -> None:
     """Measure, write the files, and print the tables."""
     names = workloads or []
-    alone = next((name for name in names if name in ("federation", "rounds")), None)
+    alone = next((name for name in names if name in ("federation", "rounds", "certificate")), None)
     if alone is not None and len(names) > 1:
         raise SettingsError(f"{alone} is measured by itself; leave the other workloads to a run of their own.")
     timing = {"--repeats": repeats, "--seconds": seconds}
@@ -57,6 +57,8 @@ def run_bench(
         return _bench_rounds(plan, folder, output)
     if alone == "federation":
         return _bench_federation(folder, is_quick, output)
+    if alone == "certificate":
+        return _bench_certificate(folder, is_quick, output)
     began = time.perf_counter()
     chosen = choose(names, is_quick=is_quick)
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,6 +136,30 @@ def _bench_federation(folder: Path, is_quick: bool, output: Output) -> None:
         f"Done in {in_time(time.perf_counter() - began)}. Numbers and tables: {escape(str(folder))}/",
     )
     output.result(files=files, **asdict(results))
+
+
+def _bench_certificate(folder: Path, is_quick: bool, output: Output) -> None:
+    """Hold what runs say of their own error against the truth, write the files, and print the table."""
+    from fahmc.bench.certificate import largest, measure_certificate
+
+    results = measure_certificate(output.log, is_quick=is_quick)
+    files, facts = results.write(folder), results.facts()
+    headings = ("problem", "sampler", "predicted shift", "true", "predicted sd error", "true", "verdict")
+    printed = Table(*headings, title="Largest errors, in posterior sds and as a share of the sd", title_justify="left")
+    for trial in results.trials:
+        numbers = (trial.shifts, trial.true_shifts, trial.excesses, trial.true_excesses)
+        colour = "red" if trial.is_false_green else "green" if trial.status == "good" else ""
+        cells = (f"{largest(values):.2f}" for values in numbers)
+        printed.add_row(trial.problem, escape(trial.sampler), *cells, trial.status, style=colour)
+    output.show(
+        printed,
+        f"Correlation of predicted and true shifts {facts['correlation_of_shifts']:.3f}, of errors of the sds "
+        f"{facts['correlation_of_sds']:.3f}. {facts['wrong']} of {facts['runs']} runs are off by too much; by R-hat "
+        f"and ESS {facts['wrong_but_converged']} of them look good, by the verdict {facts['false_greens']}. Of "
+        f"{facts['right']} that are not, {facts['right_and_green']} are green.",
+        f"Done in {in_time(results.seconds)}. Numbers and table: {escape(str(folder))}/",
+    )
+    output.result(files=files, facts=facts, **asdict(results))
 
 
 def _table(name: str, findings: list[Finding]) -> Table:

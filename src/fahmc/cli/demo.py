@@ -20,6 +20,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from fahmc.cli.exits import NOT_GOOD
 from fahmc.cli.folder import ResultFolder, Words
 from fahmc.cli.output import Output, in_count, in_r_hat, interval, parameter_rows, verdict_lines
 from fahmc.data.federation import Federation
@@ -53,7 +54,9 @@ _ROUNDS_PER_POOLED_ROUND, _ROUNDS_PER_WARMUP_ROUND = 8, 16
 _NUM_ROUNDS = {False: 16_000, True: 10_000}
 
 
-def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool, output: Output) -> None:
+def run_demo(
+    folder: Path, seed: int, num_rounds: int | None, is_federated: bool, is_strict: bool, output: Output
+) -> None:
     """Sample the trial twice, compare, and write the report."""
     began = time.perf_counter()
     num_rounds = num_rounds if num_rounds is not None else _NUM_ROUNDS[is_federated]
@@ -82,7 +85,9 @@ def run_demo(folder: Path, seed: int, num_rounds: int | None, is_federated: bool
     )
     values = _as_values({"federated": draws, "pooled": pooled}, table)
     seconds = time.perf_counter() - began
+    values |= {"exit_code": NOT_GOOD if is_strict and not verdict.is_good else 0}
     output.result(output=folder, files=results.files(), verdict=verdict.as_values(), seconds=seconds, **values)
+    output.end(values["exit_code"])
 
 
 @contextmanager

@@ -23,10 +23,14 @@ _CODES: dict[type[BaseException], int] = {
     KeyboardInterrupt: 130,
 }
 
+NOT_GOOD = 7
+"""With ``--strict``: the command did its work, but what came out is not good."""
+
 EPILOG = (
     "Exit codes: 0 success; 1 unexpected error; 2 wrong usage, settings or model; 3 data; 4 a run's folder or file of "
     "draws cannot be used, read or written; 5 a chain diverged (the draws before it are saved); 6 a site or the server "
-    "of a federation is missing or refuses (the draws so far are saved); 130 interrupted (the draws so far are saved)."
+    "of a federation is missing or refuses (the draws so far are saved); 7 with --strict: the verdict is not good, or "
+    "the runs compared differ (everything is written all the same); 130 interrupted (the draws so far are saved)."
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.markup import escape
@@ -58,6 +59,11 @@ class Output(NamedTuple):
             console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
             for renderable in renderables:
                 console.print(renderable)
+
+    def end(self, exit_code: int) -> None:
+        """Leave the command, whose work is done, with an exit code other than 0."""
+        if exit_code:
+            raise typer.Exit(exit_code)
 
     def result(self, status: str = "complete", exit_code: int = 0, **values: Any) -> None:
         """Print the JSON object, if asked for; numbers that JSON does not have become null."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fahmc.cli.config import Job, build, parse_config, read_text
+from fahmc.cli.exits import NOT_GOOD
 from fahmc.cli.folder import ResultFolder, Words
 from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
 from fahmc.data.federation import Federation
@@ -16,7 +17,7 @@ from fahmc.report import judge, parameter_table
 from fahmc.sample import sample
 
 
-def run_config(file: Path, folder: Path | None, kit: Path | None, output: Output) -> None:
+def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: bool, output: Output) -> None:
     """Sample what a configuration file asks for, durably, and report on it; ``kit`` reaches a real federation."""
     text = read_text(file)
     config = parse_config(text, file)
@@ -26,10 +27,11 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, output: Output
     with results.writing(), results.locked():
         results.claim(text, config, kit)
         results.write_words(_words(config._source.path.stem, job))
-        _conclude(_sample_durably(job, results, output), results, output)
+        exit_code = _conclude(_sample_durably(job, results, output), results, is_strict, output)
+    output.end(exit_code)
 
 
-def resume_run(folder: Path, output: Output) -> None:
+def resume_run(folder: Path, is_strict: bool, output: Output) -> None:
     """Continue a run of `fahmc sample` that did not reach its end."""
     results = _find_run(folder)
     with results.writing(), results.locked():
@@ -37,12 +39,16 @@ def resume_run(folder: Path, output: Output) -> None:
         finished = _load_finished(results, config.run.num_rounds)
         if finished is not None and results.report.exists():
             output.log(f"{results.path} is complete; there is nothing to resume.")
-            output.result(**_as_values(finished, results, parameter_table(finished)))
-            return
-        _conclude(finished or _sample_durably(build(config, kit), results, output), results, output)
+            values = _as_values(finished, results, parameter_table(finished), is_strict)
+            output.result(**values)
+            exit_code = values["exit_code"]
+        else:
+            draws = finished or _sample_durably(build(config, kit), results, output)
+            exit_code = _conclude(draws, results, is_strict, output)
+    output.end(exit_code)
 
 
-def remake_report(target: Path, folder: Path | None, output: Output) -> None:
+def remake_report(target: Path, folder: Path | None, is_strict: bool, output: Output) -> None:
     """Make the report again from the draws in a folder, or from one file of draws."""
     if target.is_dir():
         source = ResultFolder(target)
@@ -58,7 +64,8 @@ def remake_report(target: Path, folder: Path | None, output: Output) -> None:
     results.create()
     with results.writing():
         results.write_words(words)
-        _conclude(draws, results, output, reference)
+        exit_code = _conclude(draws, results, is_strict, output, reference)
+    output.end(exit_code)
 
 
 def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
@@ -85,8 +92,10 @@ def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
     return draws
 
 
-def _conclude(draws: Draws, results: ResultFolder, output: Output, reference: Draws | None = None) -> None:
-    """Write the report and print the numbers."""
+def _conclude(
+    draws: Draws, results: ResultFolder, is_strict: bool, output: Output, reference: Draws | None = None
+) -> int:
+    """Write the report, print the numbers, and return the exit code."""
     with output.working("Writing the report"):
         results.write_report(draws, reference)
         table = parameter_table(draws, reference=reference)
@@ -96,18 +105,24 @@ def _conclude(draws: Draws, results: ResultFolder, output: Output, reference: Dr
         cost_line(draws),
         f"Draws and report: {results.path}/ (open report.html).",
     )
-    output.result(**_as_values(draws, results, table))
+    values = _as_values(draws, results, table, is_strict)
+    output.result(**values)
+    return values["exit_code"]
 
 
-def _as_values(draws: Draws, results: ResultFolder, table: Any) -> dict[str, Any]:
+def _as_values(draws: Draws, results: ResultFolder, table: Any, is_strict: bool) -> dict[str, Any]:
     """Say for programs what was drawn and where it lies."""
+    verdict = judge(draws, table)
     return {
+        "exit_code": NOT_GOOD if is_strict and not verdict.is_good else 0,
         "status": draws.settings.get("ended", "complete"),
         "output": results.path,
         "files": results.files(),
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws,
-        "verdict": judge(draws, table).as_values(),
+        "verdict": verdict.as_values(),
+        "bias_found_by": table.attrs["found_by"],
+        "choices": draws.account.get("choices", []),
         "parameters": parameter_rows(table),
         "cost": draws.cost,
         "settings": draws.settings,

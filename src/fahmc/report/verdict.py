@@ -26,9 +26,9 @@ R_HAT_LIMIT = 1.01
 """Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021) ask for R-hat below this."""
 ESS_LIMIT = 400.0
 """And for at least this many effective draws, below which R-hat and ESS themselves are unreliable."""
-SHIFT_LIMIT = 0.15
+SHIFT_LIMIT = 0.12
 """Posterior standard deviations that a mean may be off by."""
-SD_LIMIT = 0.12
+SD_LIMIT = 0.1
 """Share that a standard deviation may be off by."""
 K_HAT_LIMIT = 0.7
 """Above it, averages over importance weights cannot be trusted (Vehtari, Simpson, Gelman, Yao and Gabry 2024)."""
