@@ -21,9 +21,9 @@ from fahmc.bench.rounds import families, simulated, tables
 from fahmc.bench.rounds.kept import Kept
 from fahmc.bench.rounds.measure import Measured, deviation, judge, measure, sample_without_settings
 from fahmc.bench.rounds.problems import UNSEEN, names, problem
-from fahmc.bench.rounds.references import Reference, pooled_potential
+from fahmc.bench.rounds.references import Reference, newton, pooled_potential
 from fahmc.bench.rounds.results import Judged, Results
-from fahmc.bench.rounds.rivals import Bytes, Rival, Trail, contest, follow, laplace, newton
+from fahmc.bench.rounds.rivals import Bytes, Rival, Trail, contest, follow, laplace
 from fahmc.bench.rounds.suite import Plan, run_plan
 from fahmc.cli.app import app
 from fahmc.errors import SettingsError

@@ -31,11 +31,13 @@ def sample_nuts(
     target_accept: float,
     seed: int,
     max_depth: int = 10,
+    adapt_metric: bool = True,
 ) -> NutsDraws:
     """Sample exp(−potential) with one chain from each of ``starts`` [chain, dim]."""
     kernel = NUTS(
         potential_fn=potential_fn,
         dense_mass=True,
+        adapt_mass_matrix=adapt_metric,
         target_accept_prob=target_accept,
         max_tree_depth=max_depth,
     )

@@ -29,6 +29,8 @@ NUM_CHAINS = 4
 _HIERARCHIES = ("hierarchical_centred", "hierarchical_noncentred")
 # Draws a chain. Near a Gaussian in the right metric, the ESS of NUTS's mean exceeds the draws; that of the sd does not.
 _NUM_DRAWS = {"a9a": 1_000, "opt_horseshoe": 10_000} | dict.fromkeys(_HIERARCHIES, 20_000)
+# Where gradients are dear and the posterior nearly Gaussian: chains begin around the mode, in its metric, and keep it.
+_AT_MODE = ("a9a",)
 # What a reference must be to judge by: errors are then a fifth of what is allowed.
 _MOST_ERROR, _MOST_R_HAT, _MOST_DIVERGENT = 0.02, 1.01, 0
 _TARGET_ACCEPT = {"opt_horseshoe": 0.98} | dict.fromkeys(_HIERARCHIES, 0.99)
@@ -130,16 +132,21 @@ def make_reference(problem: Problem, num_draws: int | None = None) -> Reference:
     sampled = problem if problem.easier is None else replace(problem, model=problem.easier.model)
     with jax.enable_x64(True):
         potential_fn, starts = pooled_potential(sampled)
-        scale = jax.jit(whitening, static_argnums=0)(potential_fn, starts[0])
+        is_at_mode = problem.name in _AT_MODE
+        center = jnp.asarray(newton(potential_fn, np.asarray(starts[0]))[0]) if is_at_mode else starts[0]
+        scale = jax.jit(whitening, static_argnums=0)(potential_fn, center)
+        # Wider than the posterior, so that R-hat can tell whether chains have met.
+        wide = 2 * np.random.default_rng(0).normal(size=starts.shape)
         run = sample_nuts(
-            lambda u: potential_fn(starts[0] + scale @ u),
-            jnp.linalg.solve(scale, (starts - starts[:1]).T).T,
-            num_warmup=min(1_500, num_draws),
+            lambda u: potential_fn(center + scale @ u),
+            jnp.asarray(wide) if is_at_mode else jnp.linalg.solve(scale, (starts - center[None]).T).T,
+            num_warmup=300 if is_at_mode else min(1_500, num_draws),
             num_draws=num_draws,
             target_accept=_TARGET_ACCEPT.get(problem.name, 0.8),
             seed=0,
+            adapt_metric=not is_at_mode,
         )
-        draws = np.asarray(starts[0]) + run.draws @ np.asarray(scale).T
+        draws = np.asarray(center) + run.draws @ np.asarray(scale).T
         if problem.easier is not None:
             draws = _moved(draws, sampled, problem.easier)
         az: Any = arviz
@@ -156,6 +163,37 @@ def make_reference(problem: Problem, num_draws: int | None = None) -> Reference:
             num_divergent=run.num_divergent,
             potential=float(pooled_potential(problem)[0](jnp.asarray(mean))),
         )
+
+
+def newton(
+    potential_fn: Callable[[jax.Array], jax.Array], start: np.ndarray, most: int = 200
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the mode, the curvature there, and at how many points these were asked for.
+
+    A step is halved until the potential falls, each try being a round; the end is a step of a hundredth of a standard
+    deviation. Directions of negative curvature are turned around.
+    """
+    expand = jax.jit(lambda at: (potential_fn(at), jax.grad(potential_fn)(at), jax.hessian(potential_fn)(at)))
+
+    def ask(at: np.ndarray) -> list[np.ndarray]:
+        return [np.asarray(part) for part in expand(jnp.asarray(at))]
+
+    place, (value, gradient, curvature), num_asked = start, ask(start), 1
+    while num_asked < most:
+        values, vectors = np.linalg.eigh(curvature)
+        sizes = np.maximum(np.abs(values), 1e-8)
+        step = -(vectors / sizes) @ (vectors.T @ gradient)
+        if -(step @ gradient) < 1e-4 and values[0] > 0:
+            break
+        for halvings in range(30):
+            there = place + step / 2**halvings
+            new, num_asked = ask(there), num_asked + 1
+            if new[0] < value:
+                break
+        else:
+            break
+        place, (value, gradient, curvature) = there, new
+    return place, curvature, num_asked
 
 
 def _moved(draws: np.ndarray, sampled: Problem, easier: Coordinates) -> np.ndarray:

@@ -7,7 +7,7 @@ FA-HMC, FA-LD            by hand: the first tenth of the rounds is dropped
 distributed HMC          with accept/reject, one round a gradient: all clients are asked at every leapfrog step
 distributed NUTS         the same, NumPyro's, which tunes itself; chains need not wait for each other, so its rounds are
                          the steps of the chain that takes most, warm-up included
-split HMC                with the moments of `Auto`'s draws, whose rounds count
+split HMC                with the moments of `Auto`'s draws and from the last of them; its rounds count
 Newton and Laplace       the mode, and the curvature there for a covariance: draws cost nothing, but are off as they are
 =======================  ===========================================================================================
 """
@@ -20,14 +20,14 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fahmc.bench import peers
 from fahmc.bench.cases import NUMPYRO
 from fahmc.bench.rounds.measure import ESS_LIMIT, NUM_CHAINS, Deviation, deviation, sample_without_settings
 from fahmc.bench.rounds.problems import Problem
-from fahmc.bench.rounds.references import Reference, pooled_potential
+from fahmc.bench.rounds.references import Reference, newton, pooled_potential
+from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC, FALD
 from fahmc.dynamics.hmc import HMC
 from fahmc.dynamics.sampler import Sampler
@@ -35,6 +35,7 @@ from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.errors import DivergenceError
 from fahmc.report.convergence import ess
 from fahmc.sample import sample
+from fahmc.types import Position
 
 MOST_ROUNDS = 20_000
 # By hand, the first of all rounds are dropped; how many prefixes are tried on the way to the last round.
@@ -169,22 +170,22 @@ def nuts(problem: Problem, reference: Reference) -> Iterator[Trail]:
 
 
 def split_hmc(problem: Problem, reference: Reference) -> Iterator[Trail]:
-    """Run split HMC around the moments of draws of `Auto`."""
+    """Run split HMC around the moments of draws of `Auto`, from the last of them."""
     first = sample_without_settings(problem, seed=0)
+    starts = jax.tree.map(lambda leaf: leaf[:, -1], first.positions)
     flat = np.asarray(first.flat(), np.float64).reshape(-1, len(reference.mean))
     before = Bytes(first.cost["bytes_to_clients"], first.cost["bytes_to_server"])
     for num_steps in (2, 4, 8):
         sampler = SplitHMC(num_steps, center=flat.mean(axis=0), inverse_mass_matrix=np.cov(flat, rowvar=False))
-        draws = _sample(problem, sampler, MOST_ROUNDS // 8 * num_steps, num_steps).flat()
+        draws = _sample(problem, sampler, MOST_ROUNDS // 8 * num_steps, num_steps, starts).flat()
         rounds = 1 + num_steps * np.arange(1, draws.shape[1] + 1)
         yield Trail(
             f"{num_steps} steps",
             draws,
             rounds,
             _bytes(problem, reference, 1),
-            _DROPPED,
-            before,
-            int(first.cost["rounds"]),
+            bytes_before=before,
+            rounds_before=int(first.cost["rounds"]),
         )
 
 
@@ -204,44 +205,14 @@ def laplace(problem: Problem, reference: Reference) -> Iterator[Trail]:
     yield Trail("", draws, np.full(draws.shape[1], num_rounds), each)
 
 
-def newton(
-    potential_fn: Callable[[jax.Array], jax.Array], start: np.ndarray, most: int = 200
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the mode, the curvature there, and at how many points these were asked for.
-
-    A step is halved until the potential falls, each try being a round; the end is a step of a hundredth of a standard
-    deviation. Directions of negative curvature are turned around.
-    """
-    expand = jax.jit(lambda at: (potential_fn(at), jax.grad(potential_fn)(at), jax.hessian(potential_fn)(at)))
-
-    def ask(at: np.ndarray) -> list[np.ndarray]:
-        return [np.asarray(part) for part in expand(jnp.asarray(at))]
-
-    place, (value, gradient, curvature), num_asked = start, ask(start), 1
-    while num_asked < most:
-        values, vectors = np.linalg.eigh(curvature)
-        sizes = np.maximum(np.abs(values), 1e-8)
-        step = -(vectors / sizes) @ (vectors.T @ gradient)
-        if -(step @ gradient) < 1e-4 and values[0] > 0:
-            break
-        for halvings in range(30):
-            there = place + step / 2**halvings
-            new, num_asked = ask(there), num_asked + 1
-            if new[0] < value:
-                break
-        else:
-            break
-        place, (value, gradient, curvature) = there, new
-    return place, curvature, num_asked
-
-
-def _sample(problem: Problem, sampler: Sampler, num_rounds: int, thin: int):
+def _sample(problem: Problem, sampler: Sampler, num_rounds: int, thin: int, init: Position | None = None) -> Draws:
     return sample(
         problem.model,
         problem.federation,
         sampler,
         num_rounds,
         num_chains=NUM_CHAINS,
+        init=init,
         thin=thin,
         dtype="float32",
         progress=False,
@@ -280,12 +251,12 @@ RIVALS: dict[str, tuple[Rival, ...]] = {
         (_MHMC(0.075, 5), _MHMC(0.1, 12)),
     ),
     "heart": _rivals(
-        (FAHMC(0.015, 5), FAHMC(0.03, 8), FAHMC(0.02, 3)),
+        (FAHMC(0.015, 5), FAHMC(0.03, 8), FAHMC(0.02, 3), FAHMC(0.03, 2)),
         (FALD(0.03), FALD(0.06), FALD(0.03, num_local_steps=4)),
         (_MHMC(0.05, 5), _MHMC(0.08, 8)),
     ),
     "student_t": _rivals(
-        (FAHMC(0.02, 5), FAHMC(0.01, 5), FAHMC(0.01, 3)),
+        (FAHMC(0.02, 5), FAHMC(0.01, 5), FAHMC(0.01, 3), FAHMC(0.02, 2)),
         (FALD(0.02), FALD(0.04), FALD(0.01, num_local_steps=4)),
         (_MHMC(0.03, 5), _MHMC(0.04, 10)),
     ),
