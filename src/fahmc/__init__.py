@@ -3,6 +3,7 @@
 from fahmc import data, engines, errors, models, report, theory
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
+from fahmc.adaptive.tuned import Tuned
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -18,6 +19,7 @@ from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.registry import register
 from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.sample import sample
+from fahmc.tune import tune
 
 __all__ = [
     "FAHMC",
@@ -42,6 +44,7 @@ __all__ = [
     "Sites",
     "SplitHMC",
     "SurrogatePosterior",
+    "Tuned",
     "data",
     "engines",
     "errors",
@@ -52,4 +55,5 @@ __all__ = [
     "sample",
     "schedules",
     "theory",
+    "tune",
 ]

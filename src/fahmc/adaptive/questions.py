@@ -172,14 +172,14 @@ class Scatter(_Question):
         """Return φ_m."""
         if directions is None or self.is_sent:
             return state["points"]
-        return state["center"] + directions @ unpack_lower(state["factor"], self.size).T
+        return state["center"][None] + directions @ unpack_lower(state["factor"], self.size).T
 
     def directions(self, chain_keys: ChainKeys, state: Message) -> Float[Array, "point size"]:
         """Return z_m, such that φ_m = c + F z_m, at the sites and at the server alike."""
         dtype = state["center"].dtype
         if self.is_sent:
             factor = unpack_lower(state["factor"], self.size)
-            return jax.scipy.linalg.solve_triangular(factor, (state["points"] - state["center"]).T, lower=True).T
+            return jax.scipy.linalg.solve_triangular(factor, (state["points"] - state["center"][None]).T, lower=True).T
         half = self.num_points // 2
         z = jax.random.normal(keys.shared_noise(chain_keys, 0), (half, self.size), dtype)
         if self.degrees:
