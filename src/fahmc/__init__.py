@@ -4,6 +4,7 @@ from fahmc import data, engines, errors, models, report, theory
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
 from fahmc.adaptive.surrogate_transition import SurrogateTransition
+from fahmc.adaptive.tuned import Tuned
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -19,6 +20,7 @@ from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.registry import register
 from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.sample import sample
+from fahmc.tune import tune
 
 __all__ = [
     "FAHMC",
@@ -44,6 +46,7 @@ __all__ = [
     "SplitHMC",
     "SurrogatePosterior",
     "SurrogateTransition",
+    "Tuned",
     "data",
     "engines",
     "errors",
@@ -54,4 +57,5 @@ __all__ = [
     "sample",
     "schedules",
     "theory",
+    "tune",
 ]

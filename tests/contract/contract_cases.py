@@ -111,6 +111,7 @@ FEDERATED: dict[str, fahmc.Sampler] = {
     "leapfrog": fahmc.FAHMC(0.1, 3, 2, sync_unit="leapfrog", inverse_mass_matrix=(1.0, 0.5, 2.0)),
     "langevin": fahmc.FALD(0.1, num_local_steps=2, with_gradients=True),
     "debiased": fahmc.DebiasedFAHMC(0.1, 3, 2),
+    "corrected": fahmc.FAHMC(0.1, 3, 2, correction="curvature", jitter=0.2),
     "underdamped": Underdamped(0.1, 0.7, 2, gradient=Clipped(0.5)),
     "newton": NewtonStart(0.1, 3, 2, num_newton_rounds=3),
     "gathered": Gathered(0.1),

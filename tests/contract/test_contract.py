@@ -28,6 +28,11 @@ HOMES = {dtype: pytest.mark.xdist_group(f"contract {dtype}") for dtype in PRECIS
 every_case = pytest.mark.parametrize(
     ("name", "dtype"), [pytest.param(name, dtype, marks=HOMES[dtype]) for name, dtype in CASES]
 )
+# A course that asks before it knows its phases, and starts chains where it found the mode, has no plan to compare with.
+every_planned_case = pytest.mark.parametrize(
+    ("name", "dtype"),
+    [pytest.param(name, dtype, marks=HOMES[dtype]) for name, dtype in CASES if name != "corrected"],
+)
 # Those that may stay where they are.
 REJECTING = "mhmc", "split"
 every_sampler = pytest.mark.parametrize("name", [pytest.param(name, marks=HOMES["float64"]) for name in SAMPLERS])
@@ -81,7 +86,7 @@ def test_thinning_leaves_the_other_draws_as_they_are(name, dtype):
     assert_same(sample(name, dtype, IN_PROCESS, thin=2, block_rounds=3), undisturbed(name, dtype), every=2)
 
 
-@every_case
+@every_planned_case
 def test_a_divergence_names_chain_round_and_client(name, dtype):
     run = cases.run_of(name, dtype)
     session = IN_PROCESS.start(run)
@@ -103,7 +108,7 @@ def test_a_divergence_names_chain_round_and_client(name, dtype):
         np.testing.assert_array_equal(block.state[field], values)
 
 
-@every_case
+@every_planned_case
 def test_bytes_are_those_of_the_declared_fields(name, dtype):
     run, draws, clients = cases.run_of(name, dtype), undisturbed(name, dtype), 0 if name in cases.POOLED else 2
     down = up = 0

@@ -39,6 +39,7 @@ PRIVATE = FAHMC(0.05, num_leapfrog_steps=2, momentum_correlation=0.0)
 SAMPLERS = {
     "private momentum and minibatches": replace(PRIVATE, gradient=fahmc.Minibatch(20)),
     "a phase before the first round": DebiasedFAHMC(0.05, num_leapfrog_steps=1),
+    "a course, and gradients along": FAHMC(0.2, 1, correction="curvature", with_gradients=True),
     "a sampler of one's own": ServerLangevin(0.001),
 }
 OWN = ["own_samplers:ServerLangevin", "own_samplers:Clipped"]
@@ -155,6 +156,9 @@ def test_draws_are_those_of_one_process(nearby_draws, shorter, name):
         for part, values in expected.items():
             # The same arithmetic in another order.
             np.testing.assert_allclose(found[part], values, rtol=1e-9, atol=1e-12)
+    assert (remote.gradients is None) == (here.gradients is None)
+    if remote.gradients is not None and here.gradients is not None:
+        np.testing.assert_allclose(remote.gradients, here.gradients, rtol=1e-9, atol=1e-9)
     assert remote.coords["feature"] == ["age", "group[B]", "group[C]"]
     assert remote.cost["bytes_to_server"] == here.cost["bytes_to_server"] > 0
     if isinstance(SAMPLERS[name], ServerLangevin):

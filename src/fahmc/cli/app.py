@@ -139,6 +139,21 @@ def sample(
     """Sample what a configuration file asks for. The run is durable: after a kill, `fahmc resume` goes on."""
 
 
+@_command("tune:tune_config")
+def tune(
+    file: Annotated[Path, Argument(metavar="config", help="TOML file with [model] and [data]; [run] may give a seed.")],
+    max_rounds: Annotated[int, Option("--rounds", min=1, help="Rounds that may be asked for.")] = 200,
+    max_bias: Annotated[
+        float, Option(help="How far a mean may be off, in posterior standard deviations.", min=0.001, max=1.0)
+    ] = 0.1,
+    kit: Annotated[
+        Path | None,
+        Option("--federation", metavar="KIT", help="The analyst's kit: tune at the sites of a federation."),
+    ] = None,
+) -> None:
+    """Find settings of FA-HMC for a study in a few rounds, and print [sampler] and [run] for its file."""
+
+
 @_command("runs:resume_run")
 def resume(
     folder: Annotated[Path, Argument(metavar="DIR", help="Folder that `fahmc sample` wrote to.")],
