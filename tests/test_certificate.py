@@ -139,7 +139,7 @@ def test_a_run_tells_its_own_bias(tmp_path):
     sampler = fahmc.FAHMC(0.03, 5, with_gradients=True)
     draws = fahmc.sample(model, federation, sampler, 2000, num_warmup_rounds=100, dtype="float64", progress=False)
     exact = fahmc.HMC(0.1, 5, metropolis=True)
-    pooled = fahmc.sample(model, federation, exact, 2000, num_warmup_rounds=100, dtype="float64", progress=False)
+    pooled = fahmc.sample(model, federation, exact, 4000, num_warmup_rounds=100, dtype="float64", progress=False)
     shift = (draws.flat().mean(axis=(0, 1)) - pooled.flat().mean(axis=(0, 1))) / pooled.flat().std(axis=(0, 1))
     np.testing.assert_allclose(draws.bias["mean_shift"], shift, atol=0.1)
     assert np.abs(shift).max() > 0.2, "a bias worth telling"

@@ -174,6 +174,12 @@ def test_the_reference_is_called_equal_only_when_it_is(federated, pooled, make_d
     assert any("a poor reference" in remark for remark in verdict_of(federated, reference=poor).remarks)
 
 
+def test_what_may_be_chance_asks_for_rounds_not_for_a_smaller_step(federated, pooled):
+    verdict = verdict_of(federated, reference=pooled)
+    assert verdict.status == "unknown" and "may be off" in verdict.faults[0]
+    assert list(verdict.setting) == ["num_rounds"] and verdict.setting["num_rounds"] > federated.num_draws
+
+
 def test_an_exact_reference_tells_the_bias(federated, pooled, make_draws):
     long, exact = (make_draws(seed=seed, num_draws=6000, is_metropolis=seed == 2) for seed in (1, 2))
     assert "by comparison with the reference" in verdict_of(long, reference=exact).headline

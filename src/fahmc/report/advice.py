@@ -42,12 +42,11 @@ def smaller_step(draws: Draws, factor: float) -> dict[str, Any]:
     return {"step_size": float(f"{step_size * min(max(factor, _SMALLEST_STEP), 1.0):.2g}")}
 
 
-def less_bias(draws: Draws, error: float, monte_carlo: float, limit: float) -> dict[str, Any]:
-    """Ask for what brings an error below a limit: more rounds where it may be chance, a smaller step where not."""
-    # Three standard errors: chance alone would rarely do it.
-    if abs(error) > 3 * monte_carlo and (setting := smaller_step(draws, math.sqrt(limit / 2 / abs(error)))):
+def less_bias(draws: Draws, excess: float, is_biased: bool) -> dict[str, Any]:
+    """Bring an error of ``excess`` times its limit to half of it: by a smaller step; if it may be chance, by rounds."""
+    if is_biased and (setting := smaller_step(draws, math.sqrt(1 / (2 * excess)))):
         return setting
-    return more_rounds(draws, (2 * abs(error) / limit) ** 2)
+    return more_rounds(draws, (2 * excess) ** 2)
 
 
 def to_know_the_bias(draws: Draws) -> dict[str, Any]:

@@ -210,7 +210,12 @@ def _bias_faults(draws: Draws, table: Any) -> Iterator[_Fault]:
             continue
         row = table.loc[bounds.idxmax()]
         is_sure = bool(abs(row[name]) > limit)
-        setting = advice.less_bias(draws, bounds.max(), row[mcse] / row["sd"], limit)
+        chance = row[mcse] / row["sd"]
+        if source == "reference":  # whose own chance comes on top
+            chance = max(chance, row[f"{name}_error"])
+        # Three standard errors: chance alone would rarely do it.
+        is_biased = abs(row[name]) > 3 * chance
+        setting = advice.less_bias(draws, bounds.max() / limit, is_biased)
         yield _Fault(_off_by(bounds.idxmax(), row, name, limit, is_sure), setting, is_sure)
     if len(untold) and source == "gradients":
         yield _untold(draws, untold)

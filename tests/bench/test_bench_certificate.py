@@ -15,7 +15,7 @@ from fahmc.dynamics.fa_hmc import FAHMC
 
 
 def trial(status="good", shift=0.01, excess=0.01):
-    known = {"shifts": [shift], "shift_errors": [0.01], "cv_shifts": [0.0], "excesses": [excess]}
+    known: dict = {"shifts": [shift], "shift_errors": [0.01], "cv_shifts": [0.0], "excesses": [excess]}
     known |= {"excess_errors": [0.01], "true_shifts": [shift], "true_excesses": [excess]}
     return Trial("opt", "FAHMC(0.1, 5)", 100, status, converged=True, variance_ratio=10.0, **known)
 
@@ -67,5 +67,5 @@ def test_chains_that_agree_on_a_wrong_posterior_are_not_green(monkeypatch, kind,
     result = run_case(Case("unlike", kind, step_size, steps, 4000), *unlike_clients())
     assert result.converged, "R-hat and ESS see nothing"
     assert result.is_wrong != is_right and (result.status == "good") == is_right
-    assert np.allclose(result.shifts, result.true_shifts, atol=0.02)
-    assert np.allclose(result.excesses, result.true_excesses, atol=0.02)
+    assert np.allclose(np.array(result.shifts, float), result.true_shifts, atol=0.02)
+    assert np.allclose(np.array(result.excesses, float), result.true_excesses, atol=0.02)
