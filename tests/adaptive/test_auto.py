@@ -179,7 +179,7 @@ def test_what_it_may_cost_is_kept_and_said():
     ("make", "words"),
     [
         (lambda: fahmc.Auto(target_ess=0), "target_ess is 0; it must be a whole number"),
-        (lambda: fahmc.Auto(method="nuts"), "method is 'nuts'; choose one of surrogate, transition, split"),  # type: ignore
+        (lambda: fahmc.Auto(method="nuts"), "method is 'nuts'; choose one of surrogate, transition, split, fahmc"),  # type: ignore
         (lambda: fahmc.Auto(budget_bytes=-1), "budget_bytes is -1"),
         (lambda: sample(FLAT, deal(np.ones((4, 1)), np.ones(4)), num_rounds=3), "num_rounds came with Auto"),
     ],

@@ -17,7 +17,7 @@ LIMIT = 120
 
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path):
     fahmc = str(Path(sys.executable).parent / "fahmc")
-    command = [fahmc, "demo", "--federated", "--rounds", "3000", "--output", str(tmp_path / "demo")]
+    command = [fahmc, "demo", "--federated", "--output", str(tmp_path / "demo")]
     # A temporary folder of its own: what other runs on this machine leave in the common one says nothing of this one.
     temporary = tmp_path / "temporary"
     temporary.mkdir()

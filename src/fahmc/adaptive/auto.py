@@ -23,12 +23,17 @@ from fahmc.adaptive.exact import split, starts_from, transition
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
 from fahmc.adaptive.surrogate import Gaussian
 from fahmc.adaptive.surrogate_posterior import check_counts, giving_up, learn, unsettled
+from fahmc.adaptive.tuned import Tuned
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
 from fahmc.errors import SettingsError
-from fahmc.registry import register
+from fahmc.registry import register, require
 
-Method = Literal["surrogate", "transition", "split"]
+Method = Literal["surrogate", "transition", "split", "fahmc"]
+# Numbers that a likelihood sees, up to which Hessians are asked for.
+_MOST_SEEN = 1000
 # Below these, chains with the surrogate as proposal would stick.
 _WORTH_PROPOSING = 1.0, 0.02
 
@@ -46,22 +51,34 @@ class Auto(Leader):
         What it may cost, all sites and both directions together. What is known by then is returned, with its doubts.
     method
         Take this way, instead of the cheapest that leads somewhere.
+    gradient
+        `Minibatch` and its like leave FA-HMC as the only way.
     """
 
     target_ess: int = 400
     max_rounds: int = 5000
     budget_bytes: float | None = None
     method: Method | None = None
+    gradient: Gradient = FullGradient()
 
     def __post_init__(self):
         check_counts(self, "target_ess", "max_rounds")
+        require("gradient", self.gradient)
         if self.method not in (None, *get_args(Method)):
             raise SettingsError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}, or none.")
         if self.budget_bytes is not None and not self.budget_bytes > 0:
             raise SettingsError(f"budget_bytes is {self.budget_bytes!r}; it must be above 0, or None.")
 
+    def check(self, federation: Federation) -> None:
+        """Refuse what the gradient refuses."""
+        self.gradient.check(federation)
+
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome | None]:
         """Try the cheapest first."""
+        is_large = max(run.target.num_seen, run.dimension) > _MOST_SEEN
+        if self.method == "fahmc" or not self.gradient.is_exact or (is_large and self.method is None):
+            leader = Tuned(target_ess=self.target_ess, max_rounds=self.max_rounds, gradient=self.gradient)
+            return (yield from leader.course(run))
         inquiry = Inquiry(run, self.target_ess, self.max_rounds, self.budget_bytes)
         if self.method == "split":
             return (yield from self._split(inquiry))

@@ -15,6 +15,7 @@ import numpy as np
 from fahmc.adaptive.bulk import find_bulk
 from fahmc.adaptive.inquiry import Inquiry
 from fahmc.adaptive.refinement import refine
+from fahmc.density.gradient import Gradient
 from fahmc.dynamics.evaluation import Evaluation
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.sampler import Phase, PhaseResult
@@ -41,10 +42,12 @@ class Metric(NamedTuple):
         return self.inverse_mass_matrix if self.inverse_mass_matrix.ndim == 2 else None
 
 
-def learn_metric(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Metric]:
-    """Ask for what is worth it at this size."""
+def learn_metric(inquiry: Inquiry, gradient: Gradient) -> Generator[Phase, PhaseResult, Metric]:
+    """Ask for what is worth it at this size, and with this gradient."""
     size = max(inquiry.run.dimension, inquiry.run.target.num_seen)
-    return (yield from (_from_surrogate(inquiry) if size <= MOST_DENSE else _from_windows(inquiry)))
+    if gradient.is_exact and size <= MOST_DENSE:
+        return (yield from _from_surrogate(inquiry))
+    return (yield from _from_windows(inquiry, gradient))
 
 
 def _from_surrogate(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Metric]:
@@ -77,7 +80,7 @@ def _gradient_at(inquiry: Inquiry, position: np.ndarray) -> Generator[Phase, Pha
     return np.asarray(result.state["gradient"], np.float64)[0]
 
 
-def _from_windows(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Metric]:
+def _from_windows(inquiry: Inquiry, gradient: Gradient) -> Generator[Phase, PhaseResult, Metric]:
     run = inquiry.run
     result = yield from inquiry.ask(Phase("first gradient", Evaluation(), 1))
     squares = np.mean(np.asarray(result.state["gradient"], np.float64) ** 2, axis=0)
@@ -86,7 +89,7 @@ def _from_windows(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Metric]:
     position, step_size = run.start, _STEP_SIZE
     for number, length in enumerate(_WINDOWS):
         for attempt in range(_MOST_TRIES):
-            sampler = FAHMC(step_size, 1, inverse_mass_matrix=variances, with_gradients=True)
+            sampler = FAHMC(step_size, 1, gradient=gradient, inverse_mass_matrix=variances, with_gradients=True)
             phase = Phase(
                 f"window {number}, {attempt}", sampler, length, length // 4, state={"position": position},
                 may_diverge=True,
@@ -101,7 +104,7 @@ def _from_windows(inquiry: Inquiry) -> Generator[Phase, PhaseResult, Metric]:
         )
         variances, position = spread / np.maximum(slope, 1e-300), result.state["position"]
         variances = np.maximum(variances, 1e-12 * variances.max())
-    words = f"The metric is diagonal, from {len(_WINDOWS)} windows of {sum(_WINDOWS)} rounds: Hessians of " + (
-        f"{run.dimension} parameters are too large to be sent."
-    )
+    many = f"Hessians of {run.dimension} parameters are too large to be sent"
+    why = many if gradient.is_exact else "gradients are estimates"
+    words = f"The metric is diagonal, from {len(_WINDOWS)} windows of {sum(_WINDOWS)} rounds in all, as {why}."
     return Metric(variances, np.asarray(position, np.float64), np.zeros(run.dimension), words)

@@ -36,11 +36,13 @@ from scipy.stats import norm
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
 from fahmc.adaptive.metric import Metric, learn_metric
 from fahmc.adaptive.surrogate_posterior import check_counts
+from fahmc.data.federation import Federation
+from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.dynamics.fa_hmc import FAHMC, checked_number
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
 from fahmc.errors import SettingsError
-from fahmc.registry import encode, register
+from fahmc.registry import encode, register, require
 from fahmc.report.convergence import ess, max_r_hat, mcse
 
 # Effective draws of the surrogate posterior that a metric and starts need.
@@ -168,25 +170,33 @@ class Tuned(Leader):
         Rounds after which it gives up, and says so; all of them count.
     max_bias
         How far a mean may be off, in standard deviations, and by which share standard deviations may be too large.
+    gradient
+        With which trajectories are followed; what is not exact, such as `Minibatch`, gets a diagonal metric.
     """
 
     method: Literal["FAHMC", "FALD"] = "FAHMC"
     target_ess: int = 400
     max_rounds: int = 1000
     max_bias: float = 0.1
+    gradient: Gradient = FullGradient()
 
     def __post_init__(self):
         check_counts(self, "target_ess", "max_rounds")
+        require("gradient", self.gradient)
         if self.method not in ("FAHMC", "FALD"):
             raise SettingsError(f"method is {self.method!r}; Tuned finds settings of 'FAHMC' or 'FALD'.")
         limit = checked_number("max_bias", self.max_bias, lambda bias: 0 < bias <= 1, "above 0 and at most 1")
         object.__setattr__(self, "max_bias", limit)
 
+    def check(self, federation: Federation) -> None:
+        """Refuse what the gradient refuses."""
+        self.gradient.check(federation)
+
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome]:
         """Learn a metric, then sample with ever more careful settings until one holds."""
         inquiry = Inquiry(run, _METRIC_ESS, self.max_rounds)
         try:
-            metric = yield from learn_metric(inquiry)
+            metric = yield from learn_metric(inquiry, self.gradient)
         except OutOfRounds as reason:
             raise SettingsError(f"{reason}, and nothing was drawn yet. Allow more.") from None
         search, held = _Search(self, float(np.abs(metric.skewness).max())), None
@@ -242,6 +252,7 @@ class _Search:
         return FAHMC(
             float(f"{steps.step_size:.3g}"),
             steps.num_steps,
+            gradient=self.wanted.gradient,
             inverse_mass_matrix=metric.inverse_mass_matrix,
             with_gradients=True,
         )
@@ -325,9 +336,10 @@ class _Attempt:
     def outcome(self, steps: Steps, seen: Look, search: _Search) -> Outcome:
         """Hand over the draws of the settings that held."""
         inquiry = self._inquiry
+        remarks, doubts = inquiry.scouts.findings() if inquiry.scouts is not None else ([], [])
         account: dict[str, Any] = {
-            "choices": [self._metric.words, *search.notes],
-            "doubts": [*(inquiry.scouts.doubts() if inquiry.scouts is not None else []), *search.doubts],
+            "choices": [self._metric.words, *search.notes, *remarks],
+            "doubts": [*doubts, *search.doubts],
             "sampler": encode(self.sampler),
             "run": {
                 # From as far away as the model's own starts may be, and to enough draws at the pace that was seen.

@@ -99,15 +99,6 @@ def demo(
         "fahmc-demo"
     ),
     seed: Annotated[int, Option(min=0, help="The same seed gives the same draws.")] = 0,
-    num_rounds: Annotated[
-        int | None,
-        Option(
-            "--rounds",
-            help="Rounds of the federated run, 16,000, or 10,000 with --federated; fewer are quicker, and too few to "
-            "draw conclusions from.",
-            show_default=False,
-        ),
-    ] = None,
     is_federated: Annotated[
         bool,
         Option(
@@ -117,7 +108,7 @@ def demo(
     ] = False,
     is_strict: Strict = False,
 ) -> None:
-    """Sample a real trial at four clinics that ships with fahmc, next to the same trial with its rows pooled."""
+    """Sample a real trial at four clinics that ships with fahmc, without a setting, next to the same trial pooled."""
 
 
 @_command("runs:run_config")
