@@ -98,7 +98,8 @@ def test_saved_and_loaded_draws_are_the_same(draws, tmp_path):
 def test_weights_bound_what_the_summary_claims_and_survive_a_file(draws, tmp_path):
     plain = draws.summary()
     ess, errors = [50.0, 1e9, 60.0, 1e9], [1.0, 0.0, 2.0, 0.0]
-    account = {"choices": ["..."], "doubts": [], "weights": {"k_hat": 0.3, "num_points": 9, "ess": ess, "mcse": errors}}
+    weights = {"k_hat": 0.3, "num_points": 9, "ess": ess, "mcse": errors, "mcse_sd": errors}
+    account = {"choices": ["..."], "doubts": [], "weights": weights}
     dataclasses.replace(draws, account=account).save(tmp_path / "run.nc")
     loaded = fahmc.Draws.load(tmp_path / "run.nc")
     assert loaded.account == account

@@ -52,8 +52,8 @@ class Draws:
     coords: Mapping[str, Any] = field(default_factory=dict)
     account: dict[str, Any] = field(default_factory=dict)
     """What the sampler decided and knew, as JSON values. ``choices``: sentences, what was chosen and why. ``doubts``:
-    sentences, what may be wrong. ``weights``, of draws resampled by importance: ``k_hat``, ``num_points``, and ``ess``
-    and ``mcse`` (in the parameter's unit), a list of one number per flat coordinate each."""
+    sentences, what may be wrong. ``weights``, of draws resampled by importance: ``k_hat``, ``num_points``, and ``ess``,
+    ``mcse`` and ``mcse_sd`` (in the parameter's unit), a list of one number per flat coordinate each."""
     gradients: np.ndarray | None = field(default=None, repr=False)
     """[chain, draw, dim]: ∇f at each draw, f = −log posterior / temperature, along the flattened position; None where
     the sampler does not know it (``FAHMC(with_gradients=True)`` and `SplitHMC` do)."""
@@ -107,6 +107,7 @@ class Draws:
             for column in ("ess_bulk", "ess_tail"):
                 table[column] = np.minimum(table[column], weights["ess"])
             table["mcse_mean"] = np.maximum(table["mcse_mean"], weights["mcse"])
+            table["mcse_sd"] = np.maximum(table["mcse_sd"], weights["mcse_sd"])
             # A normal's standard deviation from n independent draws errs by this share of it.
             table["mcse_sd"] = np.maximum(table["mcse_sd"], table["sd"] / np.sqrt(2 * np.asarray(weights["ess"])))
         if (moments := self.posterior_moments) is not None:

@@ -148,6 +148,7 @@ def test_a_parameter_that_never_moved_is_named(certified):
 def weighted(draws, k_hat=0.3, ess=2000.0, **account):
     ess, sds = np.full(12, ess), draws.flat().std(axis=(0, 1))
     weights = {"k_hat": k_hat, "ess": ess.tolist(), "mcse": (sds / np.sqrt(ess)).tolist(), "num_points": 4000}
+    weights["mcse_sd"] = (sds / np.sqrt(2 * ess)).tolist()
     account = {"choices": ["Weights: chosen as the posterior is near a Gaussian."], "weights": weights, **account}
     settings = {"sampler": {"name": "Auto", "target_ess": 400}, "num_rounds": 6}
     stats = {"log_weight": np.zeros(draws.flat().shape[:2])}

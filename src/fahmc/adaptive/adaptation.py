@@ -86,9 +86,9 @@ def adapt(inquiry: Inquiry) -> Generator[Phase, PhaseResult, None]:
 
 def _draw(law: Gaussian, inquiry: Inquiry, step: int) -> np.ndarray:
     generator = np.random.default_rng([inquiry.run.seed, 3, step])
-    z = generator.normal(size=(inquiry.num_points // 2, len(law.mean)))
+    z = generator.normal(size=(inquiry.num_points, len(law.mean)))
     z /= np.sqrt(generator.chisquare(_DEGREES, size=(len(z), 1)) / _DEGREES)
-    return law.mean + np.concatenate([z, -z]) @ law.factor.T
+    return law.mean + z @ law.factor.T
 
 
 def _moments(positions: np.ndarray, weights: np.ndarray) -> Gaussian | None:

@@ -53,7 +53,9 @@ def transition(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResul
         except OutOfRounds as reason:
             inquiry.choices.append(f"Stopped: {reason}.")
             break
-        order = _dealt(len(seen.positions), run.num_chains, None if inquiry.is_gaussian else rng)
+        count = len(seen.positions) // run.num_chains
+        # Shuffled, as draws of NUTS come in order.
+        order = rng.permutation(len(seen.positions))[: count * run.num_chains].reshape(run.num_chains, count)
         state, drawn, accepted = metropolis(seen.positions[order], seen.log_weights[order], state, rng)
         chains.append(drawn)
         rates.append(accepted)
@@ -68,22 +70,6 @@ def transition(inquiry: Inquiry, loss: Quadratic) -> Generator[Phase, PhaseResul
             )
             return _thinned(inquiry, positions, {"acceptance_rate": rate})
     return None
-
-
-def _dealt(num_points: int, num_chains: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Deal points to chains, [chain, step].
-
-    Gaussian points come as z, then as −z: a chain gets none of both, or its proposals would not be independent. Draws
-    of NUTS come in order, and are shuffled.
-    """
-    if rng is not None:
-        order = rng.permutation(num_points)
-    else:
-        order = np.arange(num_points if num_chains % 2 == 0 else num_points // 2)
-    count = len(order) // num_chains
-    halves = np.array_split(order, 2) if rng is None and num_chains % 2 == 0 else [order]
-    share = num_chains // len(halves)
-    return np.concatenate([half[: share * count].reshape(share, count) for half in halves])
 
 
 def metropolis(

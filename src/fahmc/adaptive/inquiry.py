@@ -229,6 +229,7 @@ class Inquiry:
             "k_hat": _finite(evidence.weights.k_hat),
             "ess": (variances / evidence.errors**2).tolist(),
             "mcse": evidence.errors.tolist(),
+            "mcse_sd": (evidence.weights.sd_errors(evidence.positions) / np.sqrt(evidence.share)).tolist(),
             "num_points": len(evidence.positions),
         }
         stats = {"log_weight": log_weights.astype(run.dtype)}

@@ -8,7 +8,7 @@ means, so no site's answer need be seen alone, and symmetric matrices cross as t
 
 `Scatter` asks at many points φ_m = c + F z_m for ℓ(φ_m) − ℓ(c), and for what fits a quadratic to ℓ where they lie: the
 means of the whitened gradients γ_m = F′∇ℓ(φ_m) and of the symmetrised γ_m z_m′. The z_m are standard normal or
-Student-t, in pairs ±z; sites make them from the common seed, so that only c and F cross. Points that come from
+Student-t; sites make them from the common seed, so that only c and F cross. Points that come from
 elsewhere are sent. A few other points ride along, where somebody looks for further modes (`scouts`) or for the
 posterior's end (`propriety`): `scouts` ask for derivatives, `probes` for the loss alone.
 
@@ -211,14 +211,13 @@ class Scatter(_Question):
         if self.is_sent:
             factor = unpack_lower(state["factor"], self.size)
             return jax.scipy.linalg.solve_triangular(factor, (state["points"] - state["center"][None]).T, lower=True).T
-        half = self.num_points // 2
-        z = jax.random.normal(keys.shared_noise(chain_keys, 0), (half, self.size), dtype)
+        z = jax.random.normal(keys.shared_noise(chain_keys, 0), (self.num_points, self.size), dtype)
         if self.degrees:
             # χ² of an even number of degrees is a sum of exponentials: no rejection, so that machines cannot disagree.
-            shape = (half, self.degrees // 2)
+            shape = (self.num_points, self.degrees // 2)
             chi_square = 2 * jax.random.exponential(keys.shared_noise(chain_keys, 1), shape, dtype).sum(axis=1)
             z = z / jnp.sqrt(chi_square / self.degrees)[:, None]
-        return jnp.concatenate([z, -z])
+        return z
 
     def build(self, target: Target) -> ClientRound:
         """Look at all points."""

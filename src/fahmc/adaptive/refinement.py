@@ -99,8 +99,8 @@ def _positions(inquiry: Inquiry, law: Law) -> np.ndarray | None:
     if inquiry.knowledge.is_identity:
         return None
     generator = np.random.default_rng([inquiry.run.seed, inquiry.rounds_asked])
-    z = generator.normal(size=(inquiry.num_points // 2, len(law.position.mean)))
-    return law.position.mean + np.concatenate([z, -z]) @ law.position.factor.T
+    z = generator.normal(size=(inquiry.num_points, len(law.position.mean)))
+    return law.position.mean + z @ law.position.factor.T
 
 
 def halfway(first: Quadratic, second: Quadratic) -> Quadratic:

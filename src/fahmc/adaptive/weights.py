@@ -36,15 +36,20 @@ class Weights(NamedTuple):
         return (self.values[:, None] * steps).T @ steps
 
     def errors(self, points: np.ndarray) -> np.ndarray:
-        """Return the Monte Carlo standard error of every mean: (Σ w² (x − μ)²)^½, with resampling's share.
+        """Return the Monte Carlo standard error of every mean: (Σ w² (x − μ)²)^½, with resampling's share."""
+        return np.sqrt(self._noise @ (points - self.mean(points)) ** 2)
 
-        Systematic resampling of as many draws as there are points keeps M w of each, up to the fraction r that luck
-        rounds up or down: a variance of r (1 − r) more.
-        """
+    def sd_errors(self, points: np.ndarray) -> np.ndarray:
+        """Return that of every standard deviation: (Σ w² ((x − μ)² − σ²)²)^½ / 2σ."""
         squares = (points - self.mean(points)) ** 2
-        rest = np.modf(len(points) * self.values)[0]
-        luck = rest * (1 - rest) / len(points) ** 2
-        return np.sqrt((self.values**2 + luck) @ squares)
+        variances = self.mean(squares)
+        return np.sqrt(self._noise @ (squares - variances) ** 2) / (2 * np.sqrt(variances))
+
+    @property
+    def _noise(self) -> np.ndarray:
+        """w², and what resampling adds: it keeps M w of each of M points, up to a fraction r that luck rounds."""
+        rest = np.modf(len(self.values) * self.values)[0]
+        return self.values**2 + rest * (1 - rest) / len(self.values) ** 2
 
     def resample(self, count: int, generator: np.random.Generator) -> np.ndarray:
         """Return indices of points, each about ``count`` times its weight (systematic), in random order."""

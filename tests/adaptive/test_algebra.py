@@ -62,7 +62,6 @@ def test_points_made_at_the_sites_are_the_servers(run, pooled):
     keys = jax.tree.map(lambda key: jax.random.clone(key[0]), run.chain_keys(phase))
     state = {name: jnp.asarray(value) for name, value in answer.items()}
     z = np.asarray(question.directions(keys, state))
-    np.testing.assert_array_equal(z[:4], -z[4:])
     points, middle = POINTS[0] + z @ factor.T, pooled(POINTS[0])[0]
     losses, gradients, _ = zip(*map(pooled, points), strict=True)
     np.testing.assert_allclose(answer["loss"], np.array(losses) - middle, rtol=1e-10, atol=1e-10)
@@ -78,11 +77,11 @@ def test_points_made_at_the_sites_are_the_servers(run, pooled):
 
 
 def test_points_from_heavier_tails_have_their_law(run):
-    question = Scatter(2, 200_000, degrees=6)
+    question = Scatter(2, 100_000, degrees=6)
     keys = jax.tree.map(
         lambda key: jax.random.clone(key[0]), run.chain_keys(question.ask("t", run.dtype, center=[0, 0]))
     )
-    z = np.asarray(question.directions(keys, {"center": jnp.zeros(2)}))[:100_000]
+    z = np.asarray(question.directions(keys, {"center": jnp.zeros(2)}))
     for column in z.T:
         assert stats.kstest(column, stats.t(6).cdf).pvalue > FALSE_ALARM
 
@@ -138,7 +137,8 @@ def test_weights_turn_one_law_into_another():
     weights = smoothed((-((x - 0.2) ** 2) / 2 + x**2 / 2 / 1.3**2)[:, 0])
     assert weights.k_hat < 0.7
     assert abs(weights.mean(x)[0] - 0.2) < threshold(1) * weights.errors(x)[0]
-    assert abs(weights.covariance(x)[0, 0] - 1) < threshold(1) * np.sqrt(2 / weights.ess)
+    assert abs(weights.covariance(x)[0, 0] ** 0.5 - 1) < threshold(1) * weights.sd_errors(x)[0]
+    assert weights.sd_errors(x)[0] == pytest.approx(np.sqrt(0.5 / weights.ess), rel=0.5)
     # 1 / E[w²] = s exp(−...) in closed form for two normal laws.
     s2 = 1.3**2
     expected = np.sqrt(2 * s2 - 1) / s2 * np.exp(-(0.2**2) / (2 * s2 - 1))
