@@ -5,6 +5,7 @@ of NUTS given all rows, Monte Carlo errors below 0.02 sd), rounded to six figure
 """
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,16 @@ def test_the_horseshoe_shrinks_to_the_slab():
         np.testing.assert_allclose(fit, -np.log1p(np.exp(-coefficient)), atol=1e-7)
 
 
+@contextmanager
+def jax_as_it_comes():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.debug_key_reuse(False):
+        yield
+
+
 @pytest.fixture
 def _as_users_have_it():
     """Let JAX be set as it is by default."""
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+    with jax_as_it_comes():
         yield
 
 
@@ -113,7 +120,7 @@ def as_reference(mean, sd, **others) -> Reference:
 
 @pytest.fixture(scope="module")
 def opt_draws():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+    with jax_as_it_comes():
         return sample_without_settings(problem("opt"), seed=0)
 
 

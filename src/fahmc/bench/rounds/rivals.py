@@ -261,12 +261,12 @@ RIVALS: dict[str, tuple[Rival, ...]] = {
         (_MHMC(0.03, 5), _MHMC(0.04, 10)),
     ),
     "logistic_50": _rivals(
-        (FAHMC(0.1, 5), FAHMC(0.05, 5), FAHMC(0.2, 5)),
+        (FAHMC(0.1, 5), FAHMC(0.05, 5), FAHMC(0.2, 5), FAHMC(0.1, 2)),
         (FALD(0.1), FALD(0.3), FALD(0.1, num_local_steps=4)),
         (_MHMC(0.2, 5), _MHMC(0.3, 5)),
     ),
     "hierarchical_noncentred": _rivals(
-        (FAHMC(0.03, 5), FAHMC(0.05, 8), FAHMC(0.1, 5)),
+        (FAHMC(0.03, 5), FAHMC(0.05, 8), FAHMC(0.1, 5), FAHMC(0.05, 2)),
         (FALD(0.05), FALD(0.1), FALD(0.05, num_local_steps=4)),
         (_MHMC(0.1, 5), _MHMC(0.1, 12)),
     ),
