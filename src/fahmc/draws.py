@@ -108,8 +108,6 @@ class Draws:
                 table[column] = np.minimum(table[column], weights["ess"])
             table["mcse_mean"] = np.maximum(table["mcse_mean"], weights["mcse"])
             table["mcse_sd"] = np.maximum(table["mcse_sd"], weights["mcse_sd"])
-            # A normal's standard deviation from n independent draws errs by this share of it.
-            table["mcse_sd"] = np.maximum(table["mcse_sd"], table["sd"] / np.sqrt(2 * np.asarray(weights["ess"])))
         if (moments := self.posterior_moments) is not None:
             table["mean_cv"], table["mcse_cv"] = moments.mean, moments.mean_error
         return table
