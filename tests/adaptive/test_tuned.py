@@ -39,7 +39,7 @@ def test_the_rules_are_those_of_the_exact_law(steps):
 
 def test_draws_are_as_good_as_they_say(logistic_study):
     draws = fahmc.sample(MODEL, logistic_study, fahmc.Tuned(target_ess=200), **OPTIONS)
-    reference = fahmc.sample(MODEL, logistic_study, fahmc.SurrogatePosterior(), **OPTIONS)
+    reference = fahmc.sample(MODEL, logistic_study, fahmc.SurrogatePosterior(target_ess=100), **OPTIONS)
     summary, account = draws.summary(), draws.account
     assert draws.gradients is not None and draws.gradients.shape == draws.flat().shape
     assert draws.cost["rounds"] < 400 and not account["doubts"]
@@ -47,7 +47,7 @@ def test_draws_are_as_good_as_they_say(logistic_study):
     sds = reference.summary()["sd"].to_numpy()
     errors = (summary["mean"].to_numpy() - reference.summary()["mean"].to_numpy()) / sds
     assert np.abs(account["shift"]).max() <= 0.1
-    np.testing.assert_allclose(account["shift"], errors, atol=0.06)
+    np.testing.assert_allclose(account["shift"], errors, atol=0.08)
     sampler = registry.decode("sampler", account["sampler"])
     assert isinstance(sampler, fahmc.FAHMC) and sampler.correction is None and sampler.with_gradients
     again = fahmc.sample(MODEL, logistic_study, sampler, 4, num_chains=2, progress=False)
@@ -99,7 +99,7 @@ def test_many_parameters_have_a_diagonal_metric(logistic_study, monkeypatch):
     leader = fahmc.Tuned(target_ess=50, max_bias=0.3)
     draws = fahmc.sample(MODEL, logistic_study, leader, **OPTIONS)
     sampler = registry.decode("sampler", draws.account["sampler"])
-    reference = fahmc.sample(MODEL, logistic_study, fahmc.SurrogatePosterior(), **OPTIONS)
+    reference = fahmc.sample(MODEL, logistic_study, fahmc.SurrogatePosterior(target_ess=100), **OPTIONS)
     variances = reference.flat().reshape(-1, 4).var(axis=0)
     assert "diagonal" in draws.account["choices"][0]
     assert (np.abs(np.log(sampler.inverse_mass_matrix / variances)) < np.log(2)).all()

@@ -13,7 +13,7 @@ m, ā and H are told once, as settings; a client computes a_c and H_c from its o
 crosses in a round. H⁻¹ is also the metric, unless another is given: step sizes are in posterior standard deviations.
 
 A client of few rows, scaled up to n, may have a potential whose curvature changes so fast that ∇²f_c(θ) − H_c + H is
-negative where chains go; it then throws them out. A client that ends a round further from m than any posterior reaches
+negative where chains go; it then throws them out. A client that ends a round far beyond where any posterior reaches
 says so, in a reply that is not finite: the run ends, and names it.
 """
 
@@ -37,8 +37,9 @@ PARTS = "center", "gradient", "curvature"
 # What Newton's method still promises to gain in f: a tenth of this many squared standard deviations off the mode.
 _CLOSE = 1e-4
 _MOST_ROUNDS = 40
-# Where a client is lost: standard deviations from m, beside the √d that every draw is away.
-_LOST = 10.0
+# Where a client is lost: this many times as far from m as a draw is, √d standard deviations. Clients with as many rows
+# as parameters go ten times as far on their own and come back in the average; those that never do are soon beyond it.
+_LOST = 30.0
 
 
 @register("sampler", "_second_order")
@@ -156,4 +157,4 @@ def unless_lost(position: Vector, numbers: Numbers) -> Vector:
     """Return a client's end of a round, or what is not finite if it is further out than any posterior reaches."""
     step = position - numbers["expansion_center"]
     distance = jnp.sqrt(step @ (numbers["expansion_curvature"] @ step))
-    return jnp.where(distance <= 3 * len(step) ** 0.5 + _LOST, position, jnp.nan)
+    return jnp.where(distance <= _LOST * len(step) ** 0.5, position, jnp.nan)
