@@ -32,10 +32,15 @@ def more_rounds(draws: Draws, factor: float) -> dict[str, Any]:
 
 
 def smaller_step(draws: Draws, factor: float) -> dict[str, Any]:
-    """Ask for ``factor`` times the step size; of HMC on one machine, for what makes it exact instead."""
+    """Ask for ``factor`` times the step size; of HMC on one machine, for what makes it exact instead.
+
+    A sampler that finds its own step size is told the bias it may have, which goes like the step size squared.
+    """
     sampler = _sampler(draws)
     if sampler.get("metropolis") is False:
         return {"metropolis": True}
+    if "max_bias" in sampler:
+        return {"max_bias": float(f"{sampler['max_bias'] * min(factor, 1.0) ** 2:.2g}")}
     step_size = sampler.get("step_size")
     if isinstance(step_size, bool) or not isinstance(step_size, int | float):
         return {}
