@@ -15,7 +15,7 @@ from fahmc.dynamics import schedules
 from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC, FALD
 from fahmc.dynamics.hmc import HMC
-from fahmc.dynamics.sampler import Exchange, Field, Phase, Sampler
+from fahmc.dynamics.sampler import Exchange, Field, Leader, Outcome, Phase, Sampler
 from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.registry import register
 from fahmc.report.convergence import EssAbove, RHatBelow
@@ -36,9 +36,11 @@ __all__ = [
     "FullGradient",
     "GaussianNoise",
     "Gradient",
+    "Leader",
     "Linear",
     "Minibatch",
     "Model",
+    "Outcome",
     "Phase",
     "RHatBelow",
     "Sampler",

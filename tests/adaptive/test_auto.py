@@ -172,7 +172,9 @@ def test_what_it_may_cost_is_kept_and_said():
     with pytest.raises(SettingsError, match="max_rounds = 2 is used up, and nothing is known of the posterior yet"):
         sample(model, federation, fahmc.Auto(max_rounds=2))
     draws = sample(model, federation, fahmc.Auto(budget_bytes=1e5))
-    assert draws.cost["bytes_to_clients"] + draws.cost["bytes_to_server"] <= 1e5
+    assert draws.cost["bytes_to_clients"] + draws.cost["bytes_to_server"] <= 1e5 and draws.account["doubts"]
+    with pytest.raises(SettingsError, match="budget_bytes = 100,000 is used up, and nothing was drawn yet"):
+        sample(model, federation, fahmc.Auto(budget_bytes=1e5, method="fahmc"))
 
 
 @pytest.mark.parametrize(

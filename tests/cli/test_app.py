@@ -209,6 +209,16 @@ def test_sample_from_a_file(short_run):
     assert "Rows by client: north 40, south 40." in (folder / "report.html").read_text()
 
 
+def test_a_file_without_sampler_and_run_gets_a_posterior(tmp_path):
+    """Also in a folder of its own, with an exit code that the verdict decides, and nothing to resume."""
+    code, printed, errors = run("sample", write_study(tmp_path, SHORT.split("[sampler]")[0]), "--strict", "--json")
+    values = json.loads(printed)
+    assert code == 0 and values["verdict"]["status"] == "good", errors
+    assert values["cost"]["rounds"] <= 8 and values["settings"]["sampler"]["name"] == "Auto"
+    assert "surrogate posterior" in (tmp_path / "fahmc-run" / "report.html").read_text()
+    assert "is complete; there is nothing to resume" in invoke("resume", tmp_path / "fahmc-run").stderr
+
+
 def test_sample_prints_a_table(short_run, tmp_path):
     folder, _ = short_run
     result = invoke("report", folder / "draws.nc", "--output", tmp_path)

@@ -18,12 +18,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from fahmc.adaptive.adaptation import MOST_DIMENSIONS
 from fahmc.adaptive.bulk import find_bulk
 from fahmc.adaptive.exact import split, starts_from, transition
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
 from fahmc.adaptive.surrogate import Gaussian
 from fahmc.adaptive.surrogate_posterior import check_counts, giving_up, learn, unsettled
 from fahmc.adaptive.tuned import Tuned
+from fahmc.adaptive.weights import K_HAT_LIMIT
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
@@ -34,8 +36,8 @@ from fahmc.registry import register, require
 Method = Literal["surrogate", "transition", "split", "fahmc"]
 # Numbers that a likelihood sees, up to which Hessians are asked for.
 _MOST_SEEN = 1000
-# Below these, chains with the surrogate as proposal would stick.
-_WORTH_PROPOSING = 1.0, 0.02
+# The share of effective points below which chains with the surrogate as proposal would stick.
+_WORTH_PROPOSING = 0.02
 
 
 @register("sampler")
@@ -77,8 +79,8 @@ class Auto(Leader):
         """Try the cheapest first."""
         is_large = max(run.target.num_seen, run.dimension) > _MOST_SEEN
         if self.method == "fahmc" or not self.gradient.is_exact or (is_large and self.method is None):
-            leader = Tuned(target_ess=self.target_ess, max_rounds=self.max_rounds, gradient=self.gradient)
-            return (yield from leader.course(run))
+            shared = {name: getattr(self, name) for name in ("target_ess", "max_rounds", "budget_bytes", "gradient")}
+            return (yield from Tuned(**shared).course(run))
         inquiry = Inquiry(run, self.target_ess, self.max_rounds, self.budget_bytes)
         if self.method == "split":
             return (yield from self._split(inquiry))
@@ -90,8 +92,9 @@ class Auto(Leader):
         evidence = inquiry.evidence
         assert evidence is not None and inquiry.loss is not None
         share = evidence.weights.ess / len(evidence.positions)
-        k_limit, least_share = _WORTH_PROPOSING
-        if self.method == "transition" or (evidence.weights.k_hat < k_limit and share > least_share):
+        # Where the Student-t was tried, which has heavier tails, a surrogate with light ones is no better.
+        is_worth_it = evidence.weights.k_hat < K_HAT_LIMIT and share > _WORTH_PROPOSING
+        if self.method == "transition" or (is_worth_it and run.dimension > MOST_DIMENSIONS):
             inquiry.is_settled = False
             inquiry.choices.clear()  # of weights, by which these draws are not made
             outcome = yield from transition(inquiry, inquiry.loss)

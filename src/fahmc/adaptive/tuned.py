@@ -166,8 +166,8 @@ class Tuned(Leader):
         ``"FAHMC"``, or ``"FALD"`` for K = 1.
     target_ess
         Effective draws wanted of every parameter.
-    max_rounds
-        Rounds after which it gives up, and says so; all of them count.
+    max_rounds, budget_bytes
+        What it may cost, after which it gives up, and says so; all rounds count.
     max_bias
         How far a mean may be off, in standard deviations, and by which share standard deviations may be too large.
     gradient
@@ -179,6 +179,7 @@ class Tuned(Leader):
     max_rounds: int = 1000
     max_bias: float = 0.1
     gradient: Gradient = FullGradient()
+    budget_bytes: float | None = None
 
     def __post_init__(self):
         check_counts(self, "target_ess", "max_rounds")
@@ -188,13 +189,19 @@ class Tuned(Leader):
         limit = checked_number("max_bias", self.max_bias, lambda bias: 0 < bias <= 1, "above 0 and at most 1")
         object.__setattr__(self, "max_bias", limit)
 
+    @property
+    def allowance(self) -> str:
+        """What it may cost, in words."""
+        bytes_too = "" if self.budget_bytes is None else f" or budget_bytes = {self.budget_bytes:,.0f}"
+        return f"max_rounds = {self.max_rounds}{bytes_too}"
+
     def check(self, federation: Federation) -> None:
         """Refuse what the gradient refuses."""
         self.gradient.check(federation)
 
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome]:
         """Learn a metric, then sample with ever more careful settings until one holds."""
-        inquiry = Inquiry(run, _METRIC_ESS, self.max_rounds)
+        inquiry = Inquiry(run, _METRIC_ESS, self.max_rounds, self.budget_bytes)
         try:
             metric = yield from learn_metric(inquiry, self.gradient)
         except OutOfRounds as reason:
@@ -205,7 +212,7 @@ class Tuned(Leader):
             seen = yield from attempt.sample(steps, search)
             held = held if seen is None else (attempt, steps, seen)
         if held is None:
-            raise SettingsError(f"max_rounds = {self.max_rounds} is used up, and nothing was drawn yet. Allow more.")
+            raise SettingsError(f"{self.allowance} is used up, and nothing was drawn yet. Allow more.")
         attempt, steps, seen = held
         if not search.is_found:
             search.doubts.append(_unfinished(seen, self))
@@ -315,7 +322,11 @@ class _Attempt:
                 state=None if self._results else state,
                 may_diverge=True,
             )
-            result = yield from inquiry.ask(phase)
+            try:
+                result = yield from inquiry.ask(phase)
+            except OutOfRounds:
+                search.is_over = True
+                return seen
             if not result.has_diverged:
                 self._results.append(result)
                 seen = look(self.positions, self.gradients, self._metric.covariance, steps.rate)
@@ -362,6 +373,6 @@ def _unfinished(seen: Look, wanted: Tuned) -> str:
     """Say that the rounds were too few."""
     worst = float(np.abs(seen.shift[seen.worst]))
     return (
-        f"max_rounds = {wanted.max_rounds} was used up with {seen.ess:.0f} effective draws, of {wanted.target_ess} "
+        f"{wanted.allowance} was used up with {seen.ess:.0f} effective draws, of {wanted.target_ess} "
         f"wanted, and a mean off by {worst:.2g} standard deviations (Stein), of {wanted.max_bias:g} allowed."
     )
