@@ -148,6 +148,9 @@ def test_wrong_usage():
     assert invoke("sampel").exit_code == 2
 
 
+one_demo = pytest.mark.xdist_group("one demo")
+
+
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory):
     """Return the folder of a demo, and what it printed."""
@@ -157,16 +160,18 @@ def demo_run(tmp_path_factory):
     return folder, result
 
 
+@one_demo
 def test_demo_end_to_end(demo_run):
     folder, result = demo_run
     for words in ("log odds ratio", "odds ratio (median)", "R-hat", "effective sample size", "bytes that would leave",
                   "education[over 12 years]", "rounds of communication", "surrogate posterior", "FA-HMC"):  # fmt: skip
         assert words in result.stdout
-    assert {"draws.nc", "fa-hmc.nc", "pooled.nc"} | REPORT_FILES <= {file.name for file in folder.iterdir()}
+    files = {"draws.nc", "fa-hmc.nc", "pooled.nc"} | REPORT_FILES - {"drift.png"}  # Auto's clients stay together
+    assert files <= {file.name for file in folder.iterdir()}
     draws, paper, pooled = (fahmc.Draws.load(folder / f"{name}.nc") for name in ("draws", "fa-hmc", "pooled"))
     assert draws.settings["sampler"]["name"] == "Auto" and pooled.settings["sampler"]["metropolis"]
     assert draws.settings["seed"] != pooled.settings["seed"]
-    assert draws.cost["rounds"] <= 8 and paper.cost["rounds"] <= 500 and pooled.cost["bytes_to_server"] == 0
+    assert draws.cost["rounds"] <= 8 and paper.cost["rounds"] <= 700 and pooled.cost["bytes_to_server"] == 0
     assert_same_mean(draws, pooled)
     assert_same_mean(paper, pooled, allowance=0.1)
 
@@ -177,6 +182,7 @@ def test_demo_end_to_end(demo_run):
     assert "Periodontal" in page and "Women by clinic" in page
 
 
+@one_demo
 def test_demo_prints_json(demo_run, tmp_path, monkeypatch):
     without_report(monkeypatch)
     made = iter([fahmc.Draws.load(demo_run[0] / f"{name}.nc") for name in ("draws", "fa-hmc", "pooled")])
@@ -189,6 +195,7 @@ def test_demo_prints_json(demo_run, tmp_path, monkeypatch):
     assert values["largest_difference"]["in_posterior_sd"] > 0 and values["seconds"] > 0
 
 
+@one_demo
 def test_an_interrupted_demo_keeps_its_draws(demo_run, tmp_path, monkeypatch):
     draws = fahmc.Draws.load(demo_run[0] / "draws.nc")
     draws.settings["ended"] = "interrupted"
