@@ -27,8 +27,8 @@ _POINTS_PER_DRAW = 10
 # The share of points that must be effective. With a quarter, light tails of the proposal passed twice by luck.
 _PASS = 0.5
 _SERVER_CHAINS = 8
-# NUTS steps for every point that is sent: they cost no message.
-_SERVER_THIN = 4
+# NUTS steps for every point that is sent, more where points are worth less than this: they cost no message.
+_SERVER_THIN, _MOST_SERVER_THIN, _SERVER_SHARE = 4, 32, 0.5
 _SERVER_R_HAT = 1.02
 _MANY_DIVERGENCES = 0.01
 # Differences of log weights that double precision can still tell from infinite.
@@ -107,6 +107,7 @@ class Inquiry:
         self.trace: list[dict[str, float]] = []
         self._server_starts = np.asarray(run.start, np.float64)
         self._nuts: Nuts | None = None
+        self._server_thin = _SERVER_THIN
 
     @property
     def is_gaussian(self) -> bool:
@@ -130,7 +131,7 @@ class Inquiry:
         if self.is_gaussian:
             position = gaussian_posterior(knowledge, loss)
         else:
-            drawn = self._draw(loss, 1 if is_rough else _SERVER_THIN)
+            drawn = self._draw(loss, 1 if is_rough else self._server_thin)
             position = Gaussian.of(drawn.reshape(-1, drawn.shape[-1]))
         if knowledge.is_identity or position is None:
             seen = position
@@ -214,7 +215,11 @@ class Inquiry:
                 f"{100 * self.server_divergences:.1f} % of NUTS's trajectories at the server diverged; write the model "
                 "in other coordinates, such as a non-centred hierarchy."
             )
-        return float(min(1.0, np.min(ess({"drawn": drawn})["drawn"]) / drawn[..., 0].size))
+        sizes = [np.min(ess({"drawn": drawn}, method=method)["drawn"]) for method in ("bulk", "sd")]
+        share = float(min(1.0, min(sizes) / drawn[..., 0].size))
+        if share < _SERVER_SHARE:
+            self._server_thin = min(2 * self._server_thin, _MOST_SERVER_THIN)
+        return share
 
     def outcome(self) -> Outcome:
         """Resample the points by weight, and tell what is known of them."""
