@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import signal
 import subprocess
@@ -44,6 +45,9 @@ seed = 5
 dtype = "float32"
 """
 SHORT = CONFIG.format(num_rounds=60, thin=1)
+# As it is before any test: real federations take XLA's flags out of it, and processes that compile otherwise than this
+# one would draw other bits.
+ENVIRONMENT = dict(os.environ)
 # Long enough that a signal comes in time, thin enough that its report is quick.
 LONG = CONFIG.format(num_rounds=40_000, thin=100)
 REPORT_FILES = {"report.html", "summary.md", "summary.csv", "forest.png", "marginals.png", "trace.png", "drift.png"}
@@ -76,7 +80,7 @@ def fails(code, *arguments):
 
 def start(*arguments):
     command = [sys.executable, "-m", "fahmc.cli.app", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def without_report(monkeypatch):
