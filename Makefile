@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-federated bench test check clean
+.PHONY: demo demo-federated bench test fuzz check clean
 
 demo: .venv/.core
 	$(BIN)/fahmc demo
@@ -15,6 +15,9 @@ bench: .venv/.bench
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
+
+fuzz: .venv/.dev
+	$(BIN)/python tests/fuzz
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""One file a part: what is mutated, and what may come of it."""

@@ -1,0 +1,29 @@
+"""A few hundred mutated inputs of every part; ``make fuzz`` tries tens of thousands."""
+
+import pytest
+
+from harness import all_parts, part, try_cases
+
+# What a few seconds allow; parts that compile have fewer.
+CASES = {}
+USUAL = 150
+
+
+@pytest.mark.parametrize("name", all_parts())
+def test_nothing_unexpected(name):
+    tally = try_cases(name, range(CASES.get(name, USUAL)))
+    assert not tally.findings, "\n\n".join(map(str, tally.findings[:5]))
+    # A part that refuses everything, or nothing, tries nothing.
+    assert sum(count > 0 for count in tally.outcomes.values()) >= 2, tally.outcomes
+
+
+def test_a_finding_is_found(monkeypatch):
+    monkeypatch.setattr("harness._parts", dict(all_parts()))
+
+    @part("broken")
+    def try_one(rng, folder):
+        return {0: "accepted", 1: "refused"}[rng.randrange(4)]
+
+    tally = try_cases("broken", range(40))
+    assert tally.outcomes["unexpected"] == len(tally.findings) > 5
+    assert "KeyError" in str(tally.findings[0])
