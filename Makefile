@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-federated bench test fuzz check clean
+.PHONY: demo demo-federated bench test fuzz chaos mutants check clean
 
 demo: .venv/.core
 	$(BIN)/fahmc demo
@@ -16,8 +16,15 @@ bench: .venv/.bench
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
+# Tens of thousands of mutated inputs; faults done to real federations; breakages that the tests must notice.
 fuzz: .venv/.dev
 	$(BIN)/python tests/fuzz
+
+chaos: .venv/.dev
+	$(BIN)/python tests/chaos
+
+mutants: .venv/.dev
+	$(BIN)/python tests/mutants
 
 check: .venv/.dev
 	$(BIN)/ruff check .
@@ -25,24 +32,10 @@ check: .venv/.dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-.venv/.core: pyproject.toml constraints.txt
+# The mark of an environment that has fahmc with an extra, or, of .core, without one.
+.venv/.%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
-	touch $@
-
-.venv/.dev: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch .venv/.core $@
-
-.venv/.flare: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flare]'
-	touch .venv/.core $@
-
-.venv/.bench: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.$(patsubst [core],,[$*])'
 	touch .venv/.core $@
 
 clean:

@@ -11,12 +11,13 @@ import pandas as pd
 SIZES = {"north": 60, "south": 90, "east": 40}
 COLUMNS: dict[str, Any] = {"outcome": "ill", "outcome_positive": "yes", "features": ["age", "group"], "missing": "drop"}
 # A module that sites lay beside their kits. `steady` is an honest model of their own. The others are honest too, except
-# that at the site called south they break its reply in round 3.
+# that at the site called south they break its reply in round 3; after `late`, it also says that it has an old JAX.
 OWN_MODELS = """
 import sys
 import numpy as np
 import fahmc
 from fahmc.engines.flare import work
+from fahmc.engines.flare.versions import own_versions
 
 steady = fahmc.models.logistic_regression()
 honest = work.Work.local_round
@@ -35,8 +36,14 @@ def with_nan(answer):
     numbers[-1] = np.nan
     return answer | {"reply": {"position": numbers.tobytes()}}
 
+def hello(self):
+    return {"versions": own_versions() | ({"jax": "0.1.9"} if self.name == "south" else {})}
+
+def late():
+    work.Work.hello = hello
+    return broken(lambda answer: answer | {"round": 2})()
+
 nan = broken(with_nan)
-late = broken(lambda answer: answer | {"round": 2})
 """
 BREAKS = ("nan", "late")
 

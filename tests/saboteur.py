@@ -18,7 +18,8 @@ from fahmc.types import Message
 class Saboteur:
     """Reaches the sites as `Flare` does, and does harm before some blocks, while the server is at work on them.
 
-    ``harm`` is named by the block's first round, or by its phase.
+    ``harm`` is named by a round or by a phase: it is done before the first block that begins there, or, as blocks are
+    cut short where a federation has to be put together anew, after it.
     """
 
     path = "plain"
@@ -32,9 +33,9 @@ class Saboteur:
         return self
 
     def advance(self, phase: Phase, state: Message, first_round: int, num_rounds: int) -> Block:
-        for name in (first_round, phase.name):
-            if harm := self._harm.pop(name, None):
-                harm()
+        due = (name for name in self._harm if name == phase.name or (isinstance(name, int) and first_round >= name))
+        if (name := next(due, None)) is not None:
+            self._harm.pop(name)()
         return self._session.advance(phase, state, first_round, num_rounds)
 
 

@@ -1,4 +1,6 @@
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -6,12 +8,14 @@ import sys
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
+import h5netcdf
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
 import fahmc
+from fahmc import draws_file, tree
 from fahmc.errors import CheckpointError, ModelError
 
 NAMES = ["age", "bmi", "dose"]
@@ -192,3 +196,66 @@ def test_numpy_counts_reach_the_file(tmp_path):
     draws = fahmc.sample(model, rows, fahmc.HMC(0.1), **options, checkpoint_dir=tmp_path / "run", progress=False)
     draws.save(tmp_path / "run.nc")
     assert fahmc.Draws.load(tmp_path / "run.nc").num_draws == 3
+
+
+@pytest.mark.parametrize("there", [b"my thesis", b"\x89HDF\r\n\x1a\n" + bytes(600), "folder"])
+def test_only_draws_are_replaced(draws, tmp_path, there):
+    file = tmp_path / "run.nc"
+    file.mkdir() if there == "folder" else file.write_bytes(there)
+    with pytest.raises(CheckpointError, match=r"there already, and Draws\.save did not write it"):
+        draws.save(file)
+    assert file.is_dir() if there == "folder" else file.read_bytes() == there
+    draws.save(tmp_path / "mine.nc")
+    draws.save(tmp_path / "mine.nc")
+    (tmp_path / "empty.nc").touch()
+    draws.save(tmp_path / "empty.nc")
+    assert fahmc.Draws.load(tmp_path / "empty.nc").num_draws == 200
+
+
+def test_damaged_draws_are_refused_before_hdf5_sees_them(draws, tmp_path):
+    file = tmp_path / "run.nc"
+    draws.save(file)
+    content = file.read_bytes()
+    for place in range(0, len(content), len(content) // 60):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"(damaged|its end is missing)"):
+            fahmc.Draws.load(file)
+        file.write_bytes(content[:place])
+        with pytest.raises(CheckpointError, match=r"Draws\.save"):
+            fahmc.Draws.load(file)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(CheckpointError, match="is not a file"):
+            fahmc.Draws.load(tmp_path / name)
+
+
+def test_draws_that_cannot_be_are_refused_though_their_checksum_holds(draws, tmp_path):
+    data = draws.to_arviz()
+    about = {"positions": tree.skeleton(draws.positions), "settings": {}, "cost": {}, "account": {}, "dims": {}}
+    groups = {name: data[name] for name in data.groups()}
+    fewer = {"posterior": data.posterior.isel(draw=slice(9)), "sample_stats": data.sample_stats}
+    no_client = {"posterior": data.posterior, "sample_stats": data.sample_stats.drop_vars("client")}
+    for forged, words in [
+        (groups, about),
+        (groups, {}),
+        (groups, about | {"coords": {}, "positions": "none"}),
+        (groups, about | {"coords": {}, "settings": 5}),
+        (fewer, about | {"coords": {}}),
+        (no_client, about | {"coords": {}}),
+    ]:
+        (tmp_path / "run.nc").write_bytes(b"".join(draws_file.encode(forged, words)))
+        with pytest.raises(CheckpointError, match=r"Draws\.save"):
+            fahmc.Draws.load(tmp_path / "run.nc")
+
+
+def test_a_file_that_claims_more_than_it_can_hold_is_refused(tmp_path):
+    content = io.BytesIO()
+    with h5netcdf.File(content, "w") as file:
+        file.attrs["fahmc"] = "{}"
+        file.dimensions = {"chain": 2, "draw": 10**12}
+        file.create_variable("/posterior/x", ("chain", "draw"), float, chunks=(1, 10**6))
+    netcdf = content.getvalue()
+    (tmp_path / "run.nc").write_bytes(netcdf + draws_file._MARK + hashlib.sha256(netcdf).hexdigest().encode())
+    with pytest.raises(CheckpointError, match="cannot be in"):
+        fahmc.Draws.load(tmp_path / "run.nc")

@@ -1,5 +1,7 @@
 """The ready-made models against SciPy and scikit-learn."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +72,43 @@ def test_network_probabilities_are_scikit_learns():
     assert jax.tree.map(jnp.shape, start) == jax.tree.map(jnp.shape, position)
 
 
+def test_offsets_are_added_and_weights_multiply():
+    """An offset is an intercept of the row's own, a weight so many rows alike; predictions know the offset alone."""
+    offset, weight = GENERATOR.normal(size=40), GENERATOR.integers(0, 4, 40)
+    y = GENERATOR.poisson(2.0, size=40)
+    rows = {"x": X, "y": y, "offset": offset, "weight": weight}
+    model = models.poisson_regression()
+    expected = poisson.logpmf(y, np.exp(ETA + offset))
+    np.testing.assert_allclose(model.loglikelihood_fn(POSITION, rows), weight * expected, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(POSITION, rows), np.exp(ETA + offset))
+    repeated = {name: np.repeat(values, weight, axis=0) for name, values in rows.items() if name != "weight"}
+    np.testing.assert_allclose(
+        model.loglikelihood_fn(POSITION, rows).sum(), model.loglikelihood_fn(POSITION, repeated).sum(), rtol=1e-12
+    )
+    network = models.mlp(3, hidden=(2,))
+    start, rows = network.initial_position(jax.random.key(0), {"x": X}), {"x": X, "y": y % 3}
+    of_rows = np.asarray(network.loglikelihood_fn(start, rows))
+    np.testing.assert_allclose(network.loglikelihood_fn(start, rows | {"weight": weight}), weight * of_rows)
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "message"),
+    [
+        (models.linear_regression(), {"offset": [0.0, np.inf]}, "offset must be a finite number, but row 1 has inf"),
+        (models.linear_regression(), {"offset": [[0.0], [1.0]]}, r"offset must be \[row\], but it has shape \(2, 1\)"),
+        (models.linear_regression(), {"weight": [-1, 1]}, "weight must be .* 0 or more, but row 0 has -1"),
+        (models.linear_regression(), {"weight": [1.0, np.nan]}, "weight must be a finite number, 0 or more, but row 1"),
+        (models.softmax_regression(2), {"offset": [0.0, 1.0]}, "would be added to every class"),
+        (models.mlp(2), {"weight": [1.0, -2.0]}, "weight must be a finite number"),
+        (models.logistic_regression(), {"event": [0, 1]}, "'event', which is for survival models"),
+        (models.poisson_regression(), {"trials": [3, 4]}, "'trials', which is for binomial_regression"),
+    ],
+)  # fmt: skip
+def test_rows_that_a_model_cannot_have_are_refused(model, extra, message):
+    rows = {"x": np.zeros((2, 3)), "y": np.array([0, 1])} | {name: np.array(entry) for name, entry in extra.items()}
+    assert re.search(message, model.validate_fn(rows))
+
+
 def test_priors_are_normal_up_to_a_constant():
     model = models.linear_regression(prior_scale=2.0, intercept_scale=3.0)
     a, b = (
@@ -112,7 +151,7 @@ def test_conjugate_linear_regression_has_its_closed_form_posterior():
         (lambda: models.logistic_regression(prior_scale=0.0), "prior_scale is 0.0"),
         (lambda: models.linear_regression(noise_scale=-1.0), "noise_scale is -1.0"),
         (lambda: models.softmax_regression(1), "num_classes is 1"),
-        (lambda: models.mlp(3, hidden=(0,)), "at least one unit"),
+        (lambda: models.mlp(3, hidden=(0,)), r"hidden\[0\] is 0; it must be a whole number from 1"),
         (lambda: models.logistic_regression(temperature=0.0), "temperature is 0.0"),
     ],
 )

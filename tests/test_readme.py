@@ -9,9 +9,11 @@ import pytest
 
 from fahmc.cli.config import build, load_config
 from fahmc.data.trial import opt_csv_path
+from fahmc.engines.flare.kits import make_kits
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+PAGES = "".join((ROOT / page).read_text() for page in ("README.md", "docs/fit.md"))
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGES, flags=re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -40,6 +42,10 @@ def test_documented_configuration_is_accepted(tmp_path):
     assert job.run_kwargs["num_rounds"] == 2000
     without_files = re.sub("(?m)^(file|site_column) = .*", "", configuration)
     (tmp_path / "federated.toml").write_text(without_files + federation)
-    job = build(load_config(tmp_path / "federated.toml"), kit=tmp_path)
+    config = load_config(tmp_path / "federated.toml")
+    assert config.federation is not None
+    names = config.federation.model_dump(include={"study", "server", "sites", "analyst"})
+    kits = make_kits(tmp_path / "kits", **names)
+    job = build(config, kit=kits["analyst"].path)
     assert job.federation.outcome == "Preg.ended...37.wk"
     assert job.run_kwargs["engine"].patience == 600.0

@@ -14,8 +14,9 @@ import pytest
 
 import fahmc
 from fahmc import FAHMC, FALD, HMC, DebiasedFAHMC, FullGradient, GaussianNoise, Minibatch, registry
+from fahmc.density.supports import constrain
 from fahmc.dynamics.schedules import Stages
-from fahmc.engines.order import sampler_recipe
+from fahmc.engines.order import Order, sampler_recipe
 from fahmc.errors import FederationError, ModelError, SettingsError
 from fahmc.models.recipes import build_model, model_recipe, with_feature_names
 
@@ -132,23 +133,35 @@ PLAIN = {"name": "FAHMC", "step_size": 0.1}
         ),
         ({"name": "FAHMC", "step_size": -1.0}, r"step_size is -1\.0; it must be a positive number"),
         ({"name": "FAHMC", "step_size": "0.1"}, r"sampler\.step_size = '0\.1': it should be a number, written without"),
-        ({"name": "FAHMC", "step_size": True}, r"sampler\.step_size = True: it should be a valid number"),
-        ({"name": "FAHMC", "step_size": [0.1]}, r"sampler\.step_size = \[0\.1\]: it should be a valid number"),
+        (
+            {"name": "FAHMC", "step_size": True},
+            r"sampler\.step_size is True; it must be a positive number or a table with name = one of stages",
+        ),
+        ({"name": "FAHMC", "step_size": [0.1]}, r"sampler\.step_size is \[0\.1\]; it must be a positive number"),
         (
             {"name": "FAHMC", "step_size": {"name": "eval"}},
             r"sampler\.step_size\.name = 'eval' is not known\. .* stages",
         ),
-        (PLAIN | {"num_leapfrog_steps": 2.5}, r"num_leapfrog_steps = 2\.5: it should be a valid integer"),
-        (PLAIN | {"num_local_steps": "3"}, r"num_local_steps = '3': it should be a valid integer"),
-        (PLAIN | {"reuse_gradient": 1}, r"reuse_gradient = 1: it should be a valid boolean"),
-        (PLAIN | {"sync_unit": "step"}, r"sync_unit = 'step': it should be 'trajectory' or 'leapfrog'"),
+        (
+            PLAIN | {"num_leapfrog_steps": 2.5},
+            r"num_leapfrog_steps is 2\.5; it must be a whole number from 1 to 1,000,000",
+        ),
+        (PLAIN | {"num_local_steps": "3"}, r"num_local_steps is '3'; it must be a whole number"),
+        (PLAIN | {"reuse_gradient": 1}, r"reuse_gradient is 1; it must be True or False"),
+        (PLAIN | {"sync_unit": "step"}, r"sync_unit is 'step'; it must be 'trajectory' or 'leapfrog'"),
         (PLAIN | {"gradient": "all"}, r"sampler\.gradient = 'all' is not known\. Known here: full, minibatch, "),
         (
             PLAIN | {"gradient": {"name": "minibatch", "size": "9"}},
-            r"gradient\.size = '9': it should be a valid int",
+            r"gradient\.size is '9'; it must be a whole number of rows",
         ),
-        (PLAIN | {"gradient": {"name": "minibatch", "size": 0}}, "Minibatch size is 0; it must be a whole number"),
-        (PLAIN | {"inverse_mass_matrix": ["1", "2"]}, "inverse_mass_matrix = .*it should hold numbers only"),
+        (
+            PLAIN | {"gradient": {"name": "minibatch", "size": 0}},
+            r"sampler\.gradient\.size is 0; it must be a whole number",
+        ),
+        (
+            PLAIN | {"inverse_mass_matrix": ["1", "2"]},
+            r"inverse_mass_matrix is \['1', '2'\]: it should hold numbers only",
+        ),
     ],
 )
 def test_wrong_settings_are_sentences(recipe, words):
@@ -270,6 +283,24 @@ MODELS = {
     "poisson_regression": fahmc.models.poisson_regression(prior_scale=2, feature_names=["a", "b"]),
     "softmax_regression": fahmc.models.softmax_regression(3, np.float64(0.7)),
     "mlp": fahmc.models.mlp(2, (4, 3), 0.5, temperature=2.0),
+    "negative_binomial_regression": fahmc.models.negative_binomial_regression(2.0, dispersion_scale=0.5),
+    "binomial_regression": fahmc.models.binomial_regression(intercept=False),
+    "gamma_regression": fahmc.models.gamma_regression(shape_scale=2.0),
+    "student_t_regression": fahmc.models.student_t_regression(None, degrees=None, noise_prior_scale=3),
+    "ordered_regression": fahmc.models.ordered_regression(3, cutpoint_scale=2.0, feature_names=["a", "b"]),
+    "exponential_survival": fahmc.models.exponential_survival(horizon=5.0),
+    "weibull_survival": fahmc.models.weibull_survival(shape_scale=0.5),
+    "piecewise_exponential": fahmc.models.piecewise_exponential([1, 2.5], hazard_scale=3.0),
+}
+
+
+POSITIVE = {"y": ROWS["y"] + 1}
+OTHER_ROWS = {
+    "binomial_regression": {"trials": ROWS["y"] + 1},
+    "gamma_regression": POSITIVE,
+    "exponential_survival": POSITIVE,
+    "weibull_survival": POSITIVE,
+    "piecewise_exponential": POSITIVE,
 }
 
 
@@ -281,10 +312,16 @@ def test_ready_made_models_come_back(name):
     shapes, shapes_again = (jax.eval_shape(made.initial_position, jax.random.key(0), ROWS) for made in (model, again))
     assert shapes == shapes_again
     rng = np.random.default_rng(4)
-    position = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), shapes)
+    free = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), shapes)
+    rows = ROWS | OTHER_ROWS.get(name, {})
+
     # In one program: compiling costs more than the rest of these tests.
-    densities = jax.jit(lambda at: [(made.loglikelihood_fn(at, ROWS), made.logprior_fn(at)) for made in (model, again)])
-    (likelihood, prior), (likelihood_again, prior_again) = jax.device_get(densities(position))
+    @jax.jit
+    def densities(free):
+        at = constrain(model.supports or {}, free)
+        return [(made.loglikelihood_fn(at, rows), made.logprior_fn(at)) for made in (model, again)]
+
+    (likelihood, prior), (likelihood_again, prior_again) = jax.device_get(densities(free))
     np.testing.assert_array_equal(likelihood_again, likelihood)
     assert prior_again == prior and np.isfinite(likelihood).all()
 
@@ -330,7 +367,7 @@ def test_a_family_of_one_s_own_is_made_anew_from_its_settings(tmp_path, monkeypa
     model = build_model(recipe, [reference])
     assert sent(model_recipe(model)) == recipe
     assert model.loglikelihood_fn(1.0, {"y": 2.0}) == 1.0
-    with pytest.raises(FederationError, match=r"model\.shift = '0': it should be a valid number"):
+    with pytest.raises(FederationError, match=r"model\.shift is '0'; it must be a finite number"):
         build_model({"object": reference, "shift": "0"}, [reference])
     del sys.modules["a_family_of_one_s_own"]
 
@@ -373,3 +410,65 @@ def test_coefficients_are_named_unless_the_user_did(study_module):
         fahmc.Model(lambda position, batch: batch["y"] * position),
     ):
         assert with_feature_names(other, ("age", "group[B]")) is other
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (3, r"^sampler is 3; it must be a table with name = one of FAHMC, "),
+        (None, "^sampler is None; it must be a table"),
+        ({1: 2}, r"^sampler is \{1: 2\}; it must be a table"),
+        ({"name": 10**5000}, r"^sampler\.name = an integer of 5,001 digits is not known"),
+        ({"object": ["this:s"]}, r"The sampler \['this:s'\] is not part of fahmc"),
+        (PLAIN | {"num_leapfrog_steps": 10**5000}, "num_leapfrog_steps is an integer of 5,001 digits; it must be"),
+        (PLAIN | {"num_leapfrog_steps": 2**40}, r"it must be a whole number from 1 to 1,000,000\.$"),
+        (PLAIN | {"x" * 10**6: 1}, r"^sampler\.x{200}… is not known"),
+        (PLAIN | {"gradient": 3}, r"^sampler\.gradient is 3; it must be a table with name = one of full"),
+        (PLAIN | {"inverse_mass_matrix": {"array": [1], "dtype": "U1000000000"}}, "no array of 'U1000000000'; dtype"),
+        (PLAIN | {"inverse_mass_matrix": {"array": [1, 300], "dtype": "uint8"}}, "numbers that are none of uint8"),
+        (PLAIN | {"inverse_mass_matrix": {"array": [[1], [1, 2]], "dtype": "float64"}}, "inhomogeneous"),
+    ],
+)  # fmt: skip
+def test_recipes_of_any_kind_get_a_sentence(recipe, words):
+    with pytest.raises(SettingsError, match=words):
+        registry.decode("sampler", recipe, ("sampler",))
+
+
+def test_recipes_are_not_walked_endlessly():
+    deep: list = []
+    for _ in range(5000):
+        deep = [deep]
+    for value in (deep, {"a": deep}):
+        with pytest.raises(SettingsError, match="more than 64 deep; write it flatter"):
+            registry.decode("sampler", PLAIN | {"inverse_mass_matrix": value}, ("sampler",))
+        with pytest.raises(SettingsError, match="more than 64 deep"):
+            registry.encode(FAHMC(0.1, inverse_mass_matrix=value).inverse_mass_matrix)
+
+
+def test_model_recipes_of_any_kind_get_a_sentence():
+    for recipe in (3, None, [], "mlp", {"name": ["mlp"]}, {"name": 10**5000}, {"object": 3}, {"object": []}):
+        with pytest.raises(
+            FederationError, match=r"^(The model's recipe is|There is no ready-made model|The model) .*\.$"
+        ):
+            build_model(recipe)
+
+
+ORDER = {
+    "model": {"name": "logistic_regression"}, "sampler": PLAIN, "phase": "sampling", "stream": "", "seed": 1,
+    "num_chains": 2, "dtype": "float64", "template": {"dict": [["a", "a"]]}, "leaf_shapes": {"a": [3]},
+    "weights": {"north": 1.0}, "num_rows": 9,
+}  # fmt: skip
+
+
+def test_orders_are_held_to_their_hints():
+    assert Order.read(json.dumps(ORDER)).position["a"].shape == (3,)
+    for change, words in [
+        ({"leaf_shapes": {"a": [1] * 1000}}, "cannot be read"),
+        ({"seed": "1"}, "cannot be read"),
+        ({"dtype": "float16"}, "cannot be read"),
+        ({"template": {"dict": 3}}, "template does not fit its leaves"),
+        ({"template": {"dict": [["a", "a"], ["b", "b"]]}}, "template does not fit its leaves"),
+        ({"leaf_shapes": {"a": [3], "b": [1]}}, "template does not fit its leaves"),
+    ]:
+        with pytest.raises(FederationError, match=words):
+            _ = Order.read(json.dumps(ORDER | change)).position

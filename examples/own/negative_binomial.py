@@ -4,6 +4,8 @@ y ~ NegativeBinomial(mean μ = exp(xβ + α), variance μ + μ² / r),      log 
 
 model = negative_binomial_regression(prior_scale=1.0)
 draws.positions["log_dispersion"]      # log r; Poisson as r → ∞
+
+fahmc has this family too, with 1 / r, on its own scale, as ``dispersion``: `fahmc.models.negative_binomial_regression`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,26 @@
 """Bayesian federated learning: one posterior when the rows sit with several owners and may not move."""
 
-from fahmc import data, engines, errors, models, report, theory
+from fahmc import checks, data, engines, errors, models, priors, report, theory
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
 from fahmc.adaptive.surrogate_transition import SurrogateTransition
 from fahmc.adaptive.tuned import Tuned
+from fahmc.checks.check import Check
+from fahmc.checks.cross_validation import compare_models
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
 from fahmc.density.gradient import FullGradient, GaussianNoise, Gradient, Minibatch
 from fahmc.density.model import Linear, Model
+from fahmc.density.supports import (
+    correlation_cholesky,
+    interval,
+    ordered,
+    positive,
+    positive_ordered,
+    simplex,
+    unit_interval,
+)
 from fahmc.draws import Draws
 from fahmc.dynamics import schedules
 from fahmc.dynamics.debiased import DebiasedFAHMC
@@ -20,6 +31,7 @@ from fahmc.dynamics.split_hmc import SplitHMC
 from fahmc.registry import register
 from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.sample import sample
+from fahmc.sample_prior import sample_prior
 from fahmc.tune import tune
 
 __all__ = [
@@ -27,6 +39,7 @@ __all__ = [
     "FALD",
     "HMC",
     "Auto",
+    "Check",
     "DebiasedFAHMC",
     "Draws",
     "EssAbove",
@@ -49,15 +62,26 @@ __all__ = [
     "SurrogatePosterior",
     "SurrogateTransition",
     "Tuned",
+    "checks",
+    "compare_models",
+    "correlation_cholesky",
     "data",
     "engines",
     "errors",
+    "interval",
     "models",
+    "ordered",
     "partition",
+    "positive",
+    "positive_ordered",
+    "priors",
     "register",
     "report",
     "sample",
+    "sample_prior",
     "schedules",
+    "simplex",
     "theory",
     "tune",
+    "unit_interval",
 ]

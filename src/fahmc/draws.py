@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,20 +15,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fahmc import stein, tree
+from fahmc import door, draws_file, durable, stein, tree
 from fahmc.certificate import certificate
-from fahmc.density.model import try_shape
-from fahmc.errors import CheckpointError, ModelError
+from fahmc.checks import cross_validation, fitted
+from fahmc.data.federation import Federation
+from fahmc.data.places import with_places
+from fahmc.density.model import Model, try_shape
+from fahmc.errors import CheckpointError, DataError, ModelError, shown
+from fahmc.hints import Count, Seed
 from fahmc.types import Batch, Position
 
 if TYPE_CHECKING:
     import arviz
     import pandas
 
+    from fahmc.checks.calibration_result import Calibration
+    from fahmc.checks.loo import Loo
+    from fahmc.checks.predictive_result import PredictiveCheck
+
 # Draws that a model looks at in one call: enough to hide the call, few enough to hold their predictions.
 _CHUNK = 256
 # How ∇f at the draws is called among the statistics in ArviZ and in files.
 _GRADIENTS = "potential_gradient"
+# And the numbers that the sampler moved; the name is ArviZ's.
+_FREE = "unconstrained_posterior"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +46,8 @@ class Draws:
     """Draws of all chains. One draw is the average of the clients after a round, or as the sampler says."""
 
     positions: Position
-    """Pytree of arrays [chain, draw, ...]."""
+    """Pytree of arrays [chain, draw, ...]: the parameters as the model's functions see them, and what derives from them
+    (``Model.derived_fn``)."""
     stats: dict[str, np.ndarray]
     """Each [chain, draw]: ``diverging``, and if the sampler has them ``client_drift`` = (Σ_c w_c |θ_c − θ|²)^½ at the
     round's end, ``step_size``, ``n_steps``, and with Metropolis correction ``acceptance_rate``."""
@@ -53,10 +63,14 @@ class Draws:
     account: dict[str, Any] = field(default_factory=dict)
     """What the sampler decided and knew, as JSON values. ``choices``: sentences, what was chosen and why. ``doubts``:
     sentences, what may be wrong. ``weights``, of draws resampled by importance: ``k_hat``, ``num_points``, and ``ess``,
-    ``mcse`` and ``mcse_sd`` (in the parameter's unit), a list of one number per flat coordinate each."""
+    ``mcse`` and ``mcse_sd`` (in the parameter's unit), a list of one number per coordinate of `flat` each."""
     gradients: np.ndarray | None = field(default=None, repr=False)
-    """[chain, draw, dim]: ∇f at each draw, f = −log posterior / temperature, along the flattened position; None where
-    the sampler does not know it (``FAHMC(with_gradients=True)`` and `SplitHMC` do)."""
+    """[chain, draw, dim]: ∇f at each draw, f = −log posterior / temperature, along the flattened `unconstrained`; None
+    where the sampler does not know it (``FAHMC(with_gradients=True)`` and `SplitHMC` do)."""
+    sampled: Position | None = field(default=None, repr=False)
+    """What `unconstrained` returns where it is not the same as ``positions``."""
+    derived: tuple[str, ...] = ()
+    """The entries of ``positions`` that are no parameters but derive from them."""
     model: Any = field(default=None, repr=False)
     """The model that was sampled; not stored in files."""
 
@@ -74,13 +88,29 @@ class Draws:
         shapes = ", ".join(f"{name} {list(value.shape[2:])}" for name, value in self.named().items())
         return f"Draws({self.num_chains} chains x {self.num_draws} draws: {shapes})"
 
+    @property
+    def unconstrained(self) -> Position:
+        """The free numbers that the sampler moved, [chain, draw, ...] each (`fahmc.density.supports`)."""
+        return self.positions if self.sampled is None else self.sampled
+
+    @property
+    def parameters(self) -> Position:
+        """The positions without what derives from them: what the model's functions take."""
+        if not self.derived:
+            return self.positions
+        return {name: values for name, values in self.positions.items() if name not in self.derived}
+
     def named(self) -> dict[str, np.ndarray]:
         """Return the leaves of the positions by name, each [chain, draw, ...]."""
-        return dict(zip(tree.leaf_names(self.positions), jax.tree.leaves(self.positions), strict=True))
+        return tree.named_leaves(self.positions)
 
     def flat(self) -> np.ndarray:
-        """Return the positions as one array [chain, draw, dim]."""
+        """Return the positions as one array [chain, draw, dim], in the order of `summary`."""
         return tree.flatten_draws(self.positions)
+
+    def flat_unconstrained(self) -> np.ndarray:
+        """Return `unconstrained` as one array [chain, draw, dim]: the coordinates of ``gradients``."""
+        return tree.flatten_draws(self.unconstrained)
 
     def summary(self, interval: float = 0.95) -> pandas.DataFrame:
         """Tabulate mean, sd, central interval, Monte Carlo errors, ESS and R-hat of every parameter, by ArviZ.
@@ -126,11 +156,16 @@ class Draws:
 
     @cached_property
     def posterior_moments(self) -> stein.Moments | None:
-        """The posterior's means and sds as the gradients tell them; None without gradients."""
-        return None if self.gradients is None else stein.posterior_moments(self.flat(), self.gradients)
+        """Means and sds of the posterior, along `flat`, as the gradients tell them; None without gradients."""
+        if self.gradients is None:
+            return None
+        values = None if self.sampled is None else self.flat()
+        return stein.posterior_moments(self.flat_unconstrained(), self.gradients, values)
 
     def to_arviz(self, log_likelihood: Any = None) -> arviz.InferenceData:
         """Convert to ArviZ: groups ``posterior`` and ``sample_stats``, dims (chain, draw).
+
+        Where the sampler moved other numbers than the parameters, these are the group ``unconstrained_posterior``.
 
         Parameters
         ----------
@@ -145,8 +180,10 @@ class Draws:
         if self.gradients is not None:
             groups["sample_stats"][_GRADIENTS], dims[_GRADIENTS] = self.gradients, ["coordinate"]
         if log_likelihood is not None:
-            rows = log_likelihood.pooled().rows[0] if hasattr(log_likelihood, "pooled") else log_likelihood
-            values = np.concatenate(self._map(self._need_model().row_loglikelihoods, rows, "loglikelihood_fn"))
+            model, rows = self._need_model(), log_likelihood
+            if isinstance(rows, Federation):
+                rows = (with_places(rows) if model.is_by_site else rows).pooled().rows[0]
+            values = np.concatenate(self._map(model.row_loglikelihoods, rows, "loglikelihood_fn"))
             groups["log_likelihood"] = {"rows": values.reshape(self.num_chains, self.num_draws, -1)}
             dims["rows"] = ["row"]
         attrs = {
@@ -160,58 +197,82 @@ class Draws:
             data: Any = az.from_dict(
                 **groups, coords=dict(self.coords), dims=dims, posterior_attrs=attrs, sample_stats_attrs=attrs
             )
+        if self.sampled is not None:
+            data.add_groups({_FREE: _as_dataset(tree.named_leaves(self.sampled))})
         data.sample_stats = data.sample_stats.assign_coords(client=list(self.client_names))
         if self.client_drift is not None:
             data.sample_stats["client_drift_rms"] = (("chain", "client"), self.client_drift)
         return data
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write a netCDF file that ArviZ can read, and `Draws.load` too."""
-        data = self.to_arviz()
-        data.attrs["fahmc"] = json.dumps(
-            {
-                "positions": tree.skeleton(self.positions),
-                "settings": self.settings,
-                "cost": self.cost,
-                "account": self.account,
-                "dims": {name: list(dims) for name, dims in self.dims.items()},
-                "coords": {name: [str(entry) for entry in entries] for name, entries in self.coords.items()},
-            }
-        )
-        # Written beside its place and renamed: an interrupted save never replaces a good file with half of one.
-        temporary = f"{os.fspath(path)}.tmp"
+        """Write a netCDF file that ArviZ can read, and `Draws.load` too; only such a file is ever replaced."""
+        path = Path(path)
+        about = {
+            "positions": tree.skeleton(self.positions),
+            "sampled": None if self.sampled is None else tree.skeleton(self.sampled),
+            "derived": list(self.derived),
+            "settings": self.settings,
+            "cost": self.cost,
+            "account": self.account,
+            "dims": {name: list(dims) for name, dims in self.dims.items()},
+            "coords": {name: [str(entry) for entry in entries] for name, entries in self.coords.items()},
+        }
         try:
-            data.to_netcdf(temporary, engine="h5netcdf")
-            os.replace(temporary, path)
-        except OSError as error:
-            raise CheckpointError(f"The draws cannot be saved as {path}: {error}. Does its folder exist?") from error
+            if os.path.lexists(path) and not draws_file.may_replace(path):
+                raise CheckpointError(
+                    f"{path} is there already, and Draws.save did not write it; choose another name, or remove it."
+                )
+            data = self.to_arviz()
+            durable.write_atomically(path, *draws_file.encode({name: data[name] for name in data.groups()}, about))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"The draws cannot be saved as {path} ({error}). Does its folder exist, may you write there, and is "
+                "there space?"
+            ) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Draws:
         """Read what `save` wrote. Positions come back as dicts, lists and tuples of NumPy arrays."""
-        from fahmc._arviz import arviz as az
-
-        if not Path(path).exists():
-            raise CheckpointError(f"{path} does not exist; Draws.load needs a file written by Draws.save.")
+        groups, about = draws_file.decode(Path(path))
         try:
-            data: Any = az.from_netcdf(os.fspath(path), engine="h5netcdf")
-            about = json.loads(data.attrs.get("fahmc", ""))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} is not a file written by Draws.save.") from error
-        arrays = {str(name): values.values for name, values in data.posterior.data_vars.items()}
-        stats = {str(name): values.values for name, values in data.sample_stats.data_vars.items()}
-        return cls(
-            positions=tree.fill(about["positions"], arrays),
-            client_drift=stats.pop("client_drift_rms", None),
-            gradients=stats.pop(_GRADIENTS, None),
-            client_names=tuple(str(name) for name in data.sample_stats.client.values),
-            stats=stats,
-            settings=about["settings"],
-            cost=about["cost"],
-            account=about.get("account", {}),
-            dims=about["dims"],
-            coords=about["coords"],
-        )
+            arrays, stats = (
+                {str(name): values.values for name, values in groups[group].data_vars.items()}
+                for group in ("posterior", "sample_stats")
+            )
+            free = {str(name): values.values for name, values in groups.get(_FREE, {}).items()}
+            draws = cls(
+                positions=tree.fill(about["positions"], arrays),
+                sampled=tree.fill(about["sampled"], free),
+                derived=tuple(about["derived"]),
+                client_drift=stats.pop("client_drift_rms", None),
+                gradients=stats.pop(_GRADIENTS, None),
+                client_names=tuple(str(name) for name in dict(groups["sample_stats"].coords)["client"].values),
+                stats=stats,
+                settings=dict(about["settings"]),
+                cost=dict(about["cost"]),
+                account=dict(about["account"]),
+                dims=dict(about["dims"]),
+                coords=dict(about["coords"]),
+            )
+            draws._check(about)
+        except Exception as error:  # of a file with a sound checksum, so a forgery, or another version's
+            raise CheckpointError(f"{path} does not hold what Draws.save writes ({shown(error)}).") from error
+        return draws
+
+    def _check(self, about: Mapping[str, Any]) -> None:
+        """Refuse what does not go together."""
+        are_alike = all(tree.skeleton(getattr(self, kind)) == about[kind] for kind in ("positions", "sampled"))
+        if not are_alike or not all(isinstance(x, int | float) for x in self.cost.values()):
+            raise ValueError("positions or cost are of another kind")
+        if not set(self.derived) <= set(self.positions if self.derived else ()):
+            raise ValueError(f"{self.derived} derive from the parameters, but are not there")
+        axes, free = (self.num_chains, self.num_draws), tree.named_leaves(self.unconstrained)
+        for name, values in [*self.named().items(), *free.items(), *self.stats.items()]:
+            if values.shape[:2] != axes or values.dtype.kind not in "biuf":
+                raise ValueError(f"{name} of shape {values.shape} and dtype {values.dtype} for chains x draws = {axes}")
+        flat = self.flat_unconstrained()
+        if self.gradients is not None and self.gradients.shape != flat.shape:
+            raise ValueError(f"gradients of shape {self.gradients.shape} for draws of shape {flat.shape}")
 
     def predict(self, batch: Batch, *, model: Any = None, average: bool = True) -> np.ndarray:
         """Return the model's prediction for each row, averaged over all draws: the posterior predictive mean.
@@ -223,7 +284,8 @@ class Draws:
         average
             False gives the prediction of every draw, [chain, draw, row, ...].
         """
-        predict = (model or self._need_model()).predict
+        predict = door.admit("model", Model, self._need_model() if model is None else model).predict
+        batch = tree.as_numbers(batch, "batch", DataError)
         if not average:
             values = np.concatenate(self._map(predict, batch, "predict_fn"))
             return values.reshape(self.num_chains, self.num_draws, *values.shape[1:])
@@ -231,9 +293,49 @@ class Draws:
         sums = self._map(predict, batch, "predict_fn", lambda chunk: chunk.sum(axis=0, dtype=np.float64))
         return np.sum(sums, axis=0) / (self.num_chains * self.num_draws)
 
+    def loo(self, rows: Any, *, engine: Any = None, model: Any = None, max_draws: Count = 4000) -> Loo:
+        """Estimate how well the model predicts rows that it has not seen: PSIS-LOO, summed over the rows' owners.
+
+        It equals ``arviz.loo(draws.to_arviz(federation))`` to rounding, but no owner tells more than sums over its rows
+        (`fahmc.checks.loo`).
+
+        Parameters
+        ----------
+        rows
+            The `Federation` that was sampled; or `Sites`, with the ``engine`` that reaches them.
+        model
+            The model, for draws that were loaded from a file.
+        max_draws
+            Draws that are used, thinned evenly if there are more.
+        """
+        return cross_validation.loo(self, rows, engine=engine, model=model, max_draws=max_draws)
+
+    def predictive_check(
+        self, rows: Any, *, engine: Any = None, model: Any = None, max_draws: Count = 1000, seed: Seed = 0
+    ) -> PredictiveCheck:
+        """Set the outcomes against those that the model makes of the same rows: a posterior predictive check.
+
+        Where the rows are, the model's ``sample_fn`` draws every row's outcome again at each draw; only sums and counts
+        are told (`fahmc.checks.predictive`). ``rows``, ``engine``, ``model`` and ``max_draws`` are as in `loo`.
+
+        Parameters
+        ----------
+        seed
+            Of the outcomes that are drawn; sites of a real federation mix in a secret of their own.
+        """
+        return fitted.predictive_check(self, rows, engine, model, max_draws, seed)
+
+    def calibration(self, rows: Any, *, engine: Any = None, model: Any = None, max_draws: Count = 4000) -> Calibration:
+        """Hold P(y = 1), as the model predicts it, against the ones there are: reliability, scores, ROC.
+
+        For models whose ``predict_fn`` gives P(y = 1), or the chances of two classes. Where the rows are, they are
+        counted by what is predicted (`fahmc.checks.calibration`); the arguments are as in `loo`.
+        """
+        return fitted.calibration(self, rows, engine, model, max_draws)
+
     def _map(self, function: Any, rows: Batch, name: str, reduce: Any = np.asarray) -> list[np.ndarray]:
         """Apply a function of (position, rows) to the draws, chunk by chunk, and keep what ``reduce`` makes of each."""
-        flat = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *leaf.shape[2:])), self.positions)
+        flat = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *leaf.shape[2:])), self.parameters)
         starts = range(0, self.num_chains * self.num_draws, _CHUNK)
         chunks = [jax.tree.map(lambda leaf, start=start: leaf[start : start + _CHUNK], flat) for start in starts]
         with jax.enable_x64(jax.tree.leaves(flat)[0].dtype == np.float64):
@@ -248,3 +350,13 @@ class Draws:
         if self.model is None:
             raise ModelError("These draws do not know their model, as they come from a file; give model=... as well.")
         return self.model
+
+
+def _as_dataset(leaves: Mapping[str, np.ndarray]) -> Any:
+    """Return variables whose axes have no labels: those of the parameters may be longer, as those of shares are."""
+    import xarray
+
+    dims = {
+        name: ("chain", "draw", *(f"{name}_{axis}" for axis in range(leaf.ndim - 2))) for name, leaf in leaves.items()
+    }
+    return xarray.Dataset({name: (dims[name], leaf) for name, leaf in leaves.items()})

@@ -9,6 +9,7 @@ for any block length, chain batching, padding or order of replies:
     outside the rows    (private seed, chain, trajectory, leapfrog step), see `engines.in_process.row_space`
     acceptance          (seed, chain, trajectory)
     jitter of the step  (seed, chain, trajectory)
+    replicated outcome  (seed, or one that a site keeps to itself, site, draw, first row of a block)
     initial position    (seed, chain)
     a sampler's own     (seed, chain, any indices), or (private seed, chain, client, any indices)
 
@@ -30,7 +31,7 @@ from fahmc.threefry import written_out
 from fahmc.types import ChainKeys, Client, Key
 
 # Labels keep the streams of one seed apart.
-_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN, _JITTER = range(9)
+_INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN, _JITTER, _REPLICATE = range(10)
 
 
 def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
@@ -101,6 +102,21 @@ def shared_noise(keys: ChainKeys, *indices: Any) -> Key:
 def private_noise(keys: ChainKeys, client: Client, *indices: Any) -> Key:
     """Key that belongs to one client, for samplers and gradients of your own; see `shared_noise`."""
     return _fold(keys.private, _OWN, client.identity[0], client.identity[1], *indices)
+
+
+def replicates(seed: int, identity: UInt32[np.ndarray, " word"]) -> Key:
+    """Key of all outcomes that a site replicates; see `replicate_at` and `replicate_ties`."""
+    return _fold(_root(seed), _REPLICATE, identity[0], identity[1])
+
+
+def replicate_at(key_replicates: Key, draw: Any, row: Any) -> Key:
+    """Key of the outcomes of a block of rows, named by its first, at one draw of the posterior."""
+    return _fold(key_replicates, 0, draw, row)
+
+
+def replicate_ties(key_replicates: Key, row: Any) -> Key:
+    """Key that decides which of equal outcomes of one row counts as the smaller."""
+    return _fold(key_replicates, 1, 0, row)
 
 
 def _root(seed: int) -> Key:

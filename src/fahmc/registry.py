@@ -6,32 +6,34 @@
 
 The same values stand in a configuration file, in a message to a site and, with arrays and functions by what they hold,
 in a run's fingerprint. What settings there are is read off the signature of the class or function that is named, and
-values are checked against its type hints before it is called. A class that is not registered is refused, never run as
-something else.
+values are held against its type hints (`fahmc.door`) before it is called. A class that is not registered is refused,
+never run as something else.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import functools
 import importlib
-import inspect
 import json
 import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
-import pydantic
 
-from fahmc.errors import SettingsError, nearest
+from fahmc.door import admit, parameters_of
+from fahmc.errors import FahmcError, SettingsError, first_line, nearest, shown
+from fahmc.fitting import Unfit, fitted, introduce
+from fahmc.hints import DTYPES, MAX_NESTING
 from fahmc.tree import digest
 
-Kind = Literal["sampler", "gradient", "schedule", "model"]
+Kind = Literal["sampler", "gradient", "schedule", "model", "prior", "check"]
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 _registered: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in typing.get_args(Kind)}
@@ -39,6 +41,13 @@ _registered: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in ty
 _hints: dict[Any, Kind] = {}
 # Two functions of t that agree at 0 and all powers of two up to 2^30 are taken for the same.
 _SCHEDULE_BITS = 31
+_LONGEST_KEY = 200
+# Where a site lists what is not fahmc's own. A prior is part of a model.
+_LISTED_UNDER: dict[str, str] = dict.fromkeys(typing.get_args(Kind), "own_samplers") | {
+    "model": "own_models",
+    "prior": "own_models",
+    "check": "own_checks",
+}
 
 
 def register(kind: Kind, name: str | None = None) -> Callable[[_Target], _Target]:
@@ -50,13 +59,15 @@ def register(kind: Kind, name: str | None = None) -> Callable[[_Target], _Target
     Parameters
     ----------
     kind
-        ``"sampler"``, ``"gradient"``, ``"schedule"``: a frozen dataclass whose fields are its settings. ``"model"``: a
-        function of settings that returns a `Model`, see `fahmc.models.family`.
+        ``"sampler"``, ``"gradient"``, ``"schedule"``, ``"prior"``, ``"check"``: a frozen dataclass whose fields are its
+        settings.
+        ``"model"``: a function of settings that returns a `Model`, see `fahmc.models.family`.
     name
         How fahmc's own are called in files; by default as in Python. One that begins with ``_`` is for messages alone.
     """
-    if kind not in _registered:
-        raise SettingsError(f"register({kind!r}): there are {', '.join(_registered)}.")
+    if not isinstance(kind, str) or kind not in _registered:
+        raise SettingsError(f"register({shown(kind)}): there are {', '.join(_registered)}.")
+    admit("name", str | None, name)
 
     def add(target: _Target) -> _Target:
         is_ours = target.__module__.partition(".")[0] == __name__.partition(".")[0]
@@ -67,9 +78,10 @@ def register(kind: Kind, name: str | None = None) -> Callable[[_Target], _Target
     return add
 
 
-def takes(kind: Kind, hint: Any) -> None:
-    """Say that settings with this type hint are things of a kind."""
+def takes(kind: Kind, hint: Any, admits: Callable[[Any], bool] | None = None, words: str = "") -> None:
+    """Say that settings with this type hint are things of a kind; by default registered ones alone."""
     _hints[hint] = kind
+    introduce(hint, words or f"a {kind}", admits or (lambda value: require(kind, value) is None))
 
 
 def choices(kind: Kind) -> dict[str, Callable[..., Any]]:
@@ -79,7 +91,7 @@ def choices(kind: Kind) -> dict[str, Callable[..., Any]]:
 
 def find(kind: Kind, name: Any) -> Callable[..., Any] | None:
     """Return what is registered under a name, or ``"module:attribute"``."""
-    return _registered[kind].get(name)
+    return _registered[kind].get(name) if isinstance(name, str) else None
 
 
 def require(kind: Kind, value: Any) -> None:
@@ -92,13 +104,13 @@ def require(kind: Kind, value: Any) -> None:
     elif isinstance(getattr(value, "build", None), types.MethodType):
         hint = f' A class of your own is registered by the decorator @fahmc.register("{kind}").'
     known = ", ".join(target.__name__ for target in choices(kind).values())
-    raise SettingsError(f"{kind} is {value!r}; use one of {known}.{hint}")
+    raise SettingsError(f"{kind} is {shown(value)}; use one of {known}.{hint}")
 
 
 def unknown_key(name: str, key: str, known: Iterable[str]) -> str:
     """Say that a key is not known, which one was probably meant, and which there are."""
     known = list(known)
-    return f"{name} is not known{nearest(key, known)} Known here: {', '.join(known)}."
+    return f"{name} is not known{nearest(key[:_LONGEST_KEY], known)} Known here: {', '.join(known)}."
 
 
 def name_of(target: Any) -> dict[str, str] | None:
@@ -112,10 +124,25 @@ def name_of(target: Any) -> dict[str, str] | None:
 
 def references(table: Any) -> set[str]:
     """Return what else than fahmc's own is named anywhere in plain values, as ``"module:attribute"``."""
+    check_nesting(table, "the table")
     if isinstance(table, Mapping):
         named = {table["object"]} if isinstance(table.get("object"), str) else set()
         return named.union(*map(references, table.values()))
     return set().union(*map(references, table)) if isinstance(table, list) else set()
+
+
+def check_nesting(value: Any, what: str) -> None:
+    """Refuse lists and tables that lie in each other too deeply to be walked through."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        level = [item for entry in level if isinstance(entry, list | tuple | Mapping) for item in _items(entry)]
+        if not level:
+            return
+    raise SettingsError(f"{what} has lists or tables in each other more than {MAX_NESTING} deep; write it flatter.")
+
+
+def _items(entry: Any) -> Iterable[Any]:
+    return entry.values() if isinstance(entry, Mapping) else entry
 
 
 # From things to plain values
@@ -123,25 +150,30 @@ def references(table: Any) -> set[str]:
 
 def encode(value: Any, what: str = "the setting") -> Any:
     """Write settings as JSON values from which `decode` makes the same again; functions cannot be written."""
+    check_nesting(value, what)
+    return _encode(value, what)
+
+
+def _encode(value: Any, what: str) -> Any:
     if type(value) is list or type(value) is tuple:  # a NamedTuple is neither: its class would be lost
-        items = [encode(item, what) for item in value]
+        items = [_encode(item, what) for item in value]
         return items if isinstance(value, list) else {"tuple": items}
     if name := name_of(type(value)):
-        return name | {field.name: encode(getattr(value, field.name), field.name) for field in _fields(value)}
+        return name | {field.name: _encode(getattr(value, field.name), field.name) for field in _fields(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
-        return encode(value.item(), what)
+        return _encode(value.item(), what)
     if isinstance(value, np.ndarray | jax.Array):
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
-            return [encode(item, what) for item in array.tolist()]
+            return [_encode(item, what) for item in array.tolist()]
         return {"array": array.tolist(), "dtype": array.dtype.name}
     if isinstance(value, Mapping):
-        return {"dict": {str(key): encode(item, what) for key, item in value.items()}}
+        return {"dict": {str(key): _encode(item, what) for key, item in value.items()}}
     raise SettingsError(
-        f"{what} is {value!r}, which cannot be sent to sites: they take numbers, text, arrays, and the gradients and "
-        "schedules of fahmc (for a step size, fahmc.schedules), but no Python functions."
+        f"{what} is {shown(value)}, which cannot be sent to sites: they take numbers, text, arrays, and the gradients "
+        "and schedules of fahmc (for a step size, fahmc.schedules), but no Python functions."
     )
 
 
@@ -179,15 +211,19 @@ def structure(settings: Any, leave_out: Collection[str] = ()) -> str:
 # From plain values to things
 
 
-def decode(kind: Kind, table: Mapping[str, Any] | str, where: tuple[str, ...] = (), own: Collection[str] = ()) -> Any:
+def decode(kind: Kind, table: Any, where: tuple[str, ...] = (), own: Collection[str] = ()) -> Any:
     """Make what a table names with the table's other keys; errors carry the path of the key that they are about.
 
     ``own`` lists what else than fahmc's own may be imported, as ``"module:attribute"``.
     """
-    settings = {} if isinstance(table, str) else dict(table)
     if isinstance(table, str):
-        target = _choose(kind, where, table)
-    elif "object" in settings:
+        return call(_choose(kind, where, table), {}, where, own)
+    if not isinstance(table, Mapping) or not all(isinstance(key, str) for key in table):
+        needed = f"a table with name = one of {', '.join(choices(kind))}, and its settings"
+        raise SettingsError(f"{_path(where) or kind} is {shown(table)}; it must be {needed}.", where=where)
+    check_nesting(table, _path(where) or kind)
+    settings = dict(table)
+    if "object" in settings:
         target = _import(kind, settings.pop("object"), own)
     else:
         target = _choose(kind, (*where, "name"), settings.pop("name", None))
@@ -199,37 +235,22 @@ def call(target: Callable[..., Any], settings: Mapping[str, Any], where: tuple[s
     parameters = parameters_of(target)
     for key in settings:
         if key not in parameters:
-            raise SettingsError(unknown_key(".".join((*where, key)), key, ["name", *parameters]), where=(*where, key))
+            raise SettingsError(unknown_key(_path((*where, key)), key, ["name", *parameters]), where=(*where, key))
     for name, (is_required, _) in parameters.items():
         if is_required and name not in settings:
-            raise SettingsError(f"{'.'.join((*where, name))} is missing; it has no default. Add it.", where=where)
+            raise SettingsError(f"{_path((*where, name))} is missing; it has no default. Add it.", where=where)
     arguments = {key: _argument(parameters[key][1], value, (*where, key), own) for key, value in settings.items()}
     try:
         return target(**arguments)
-    except (SettingsError, TypeError, ValueError) as error:
+    except SettingsError as error:
         # The message names the setting that it refuses; if several are named, the first one in the table is blamed.
         blamed = next((key for key in settings if re.search(rf"\b{key}\b", str(error))), None)
         raise SettingsError(str(error), where=(*where, blamed) if blamed else where) from error
-
-
-def parameters_of(target: Callable[..., Any]) -> dict[str, tuple[bool, Any]]:
-    """Map each parameter to whether it is required and its type, following ``**settings`` to what it feeds."""
-    hints = typing.get_type_hints(target)
-    parameters = inspect.signature(target).parameters.values()
-    named = {
-        parameter.name: (parameter.default is parameter.empty, hints.get(parameter.name, Any))
-        for parameter in parameters
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
-    if len(named) == len(parameters):
-        return named
-    *_, rest = parameters  # **settings is the last
-    if typing.get_origin(hints.get(rest.name)) is typing.Unpack:
-        (shared,) = typing.get_args(hints[rest.name])
-        return named | {
-            name: (name in shared.__required_keys__, hint) for name, hint in typing.get_type_hints(shared).items()
-        }
-    return parameters_of(hints["return"]) | named if dataclasses.is_dataclass(hints.get("return")) else named
+    except FahmcError:
+        raise
+    except Exception as error:  # of somebody else's code
+        name, reason = _path(where) or target.__name__, f"{type(error).__name__}: {first_line(error)}"
+        raise SettingsError(f"{name} cannot be made with these settings: {reason}.", where=where) from error
 
 
 def decode_plain(value: Any) -> Any:
@@ -239,31 +260,51 @@ def decode_plain(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if set(value) == {"array", "dtype"}:
-        return np.asarray(value["array"], dtype=value["dtype"])
-    if set(value) == {"tuple"}:
+        return _decode_array(value["array"], value["dtype"])
+    if set(value) == {"tuple"} and isinstance(value["tuple"], list):
         return tuple(decode_plain(item) for item in value["tuple"])
-    entries = value["dict"] if set(value) == {"dict"} else value
+    entries = value["dict"] if set(value) == {"dict"} and isinstance(value["dict"], Mapping) else value
     return {key: decode_plain(item) for key, item in entries.items()}
 
 
+def _decode_array(items: Any, dtype: Any) -> np.ndarray:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"there is no array of {shown(dtype)}; dtype is one of {', '.join(sorted(DTYPES))}")
+    array = np.asarray(items)
+    if array.size and array.dtype.kind not in "iufb":
+        raise ValueError("an array should hold numbers only, written without quotation marks")
+    with np.errstate(all="ignore"):
+        declared = array.astype(dtype)
+    if not np.array_equal(array, declared, equal_nan=array.dtype.kind == "f"):
+        raise ValueError(f"an array holds numbers that are none of {dtype}")
+    return declared
+
+
 def _choose(kind: Kind, where: tuple[str, ...], name: Any) -> Callable[..., Any]:
-    known, path = choices(kind), ".".join(where)
+    known, path = choices(kind), _path(where)
     if name is None:
         raise SettingsError(f"{path} is missing; add {where[-1]} = one of {', '.join(known)}.", where=where)
     if (target := find(kind, name if isinstance(name, str) and ":" not in name else None)) is None:
-        raise SettingsError(unknown_key(f"{path} = {name!r}", str(name), known), where=where)
+        raise SettingsError(
+            unknown_key(f"{path} = {shown(name)}", name if isinstance(name, str) else shown(name), known), where=where
+        )
     return target
 
 
 def _import(kind: Kind, reference: Any, own: Collection[str]) -> Callable[..., Any]:
     """Import what somebody else registered, if it is listed: nothing is imported before that is known."""
-    if reference not in own:
+    if not isinstance(reference, str) or reference not in own:
+        named = _path([reference]) if isinstance(reference, str) else "module:attribute"
         raise SettingsError(
-            f"The {kind} {reference!r} is not part of fahmc and not listed here. To allow it, install its module here "
-            f"and add it to site.toml, or server.toml at the server: "
-            f'own_{"models" if kind == "model" else "samplers"} = ["{reference}"].'
+            f"The {kind} {shown(reference)} is not part of fahmc and not listed here. To allow it, install its module "
+            f"here and add it to site.toml, or server.toml at the server: "
+            f'{_LISTED_UNDER[kind]} = ["{named}"].'
         )
-    importlib.import_module(str(reference).partition(":")[0])
+    try:
+        importlib.import_module(reference.partition(":")[0])
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise SettingsError(f"The {kind} {reference!r} is listed here, but cannot be imported: {reason}.") from error
     if reference not in _registered[kind]:
         raise SettingsError(f'{reference!r} is not a {kind} registered by @fahmc.register("{kind}").')
     return _registered[kind][reference]
@@ -271,40 +312,64 @@ def _import(kind: Kind, reference: Any, own: Collection[str]) -> Callable[..., A
 
 def _argument(hint: Any, value: Any, where: tuple[str, ...], own: Collection[str]) -> Any:
     """Turn a plain value into the argument that the parameter takes, or refuse it."""
-    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    if (value is None and (hint is Any or types.NoneType in options)) or (
-        value == "none" and types.NoneType in options  # TOML has no null
-    ):
+    options = _options(hint)
+    is_none = value is None or (isinstance(value, str) and value == "none")  # TOML has no null
+    if (value is None and hint is Any) or (is_none and types.NoneType in options):
         return None
-    plain = [option for option in options if _is_plain(option)]
     kind: Kind | None = next(
         (_hints[option] for option in options if isinstance(option, Hashable) and option in _hints), None
     )
-    path = ".".join(where)
+    if (entry := _registered_entry(options)) is not None and isinstance(value, Mapping):
+        table = value["dict"] if set(value) == {"dict"} and isinstance(value["dict"], Mapping) else value
+        return {key: _argument(entry, item, (*where, str(key)), own) for key, item in table.items()}
     if kind is not None and isinstance(value, Mapping | str):
-        if float in plain and isinstance(value, str) and value not in choices(kind):
+        takes_numbers = any(option in (int, float) or typing.get_origin(option) for option in options)
+        if isinstance(value, str) and value not in choices(kind) and takes_numbers:
             raise SettingsError(
-                f"{path} = {value!r}: it should be a number, written without quotation marks, or a table with name = "
-                f"one of {', '.join(choices(kind))}.",
+                f"{_path(where)} = {shown(value)}: it should be a number, written without quotation marks, or a table "
+                f"with name = one of {', '.join(choices(kind))}.",
                 where=where,
             )
         return decode(kind, value, where, own)
+    if hint is Any:
+        return _numbers(value, where)
+    plain = [option for option in options if not isinstance(option, Hashable) or option not in _hints]
+    if kind is not None and not plain:
+        return decode(kind, value, where, own)  # which refuses it
     try:
-        if hint is Any:
-            value = decode_plain(value)
-            _check_numbers(value)
-        if not plain:
-            return value
-        if isinstance(value, Mapping) and set(value) == {"tuple"}:
-            value = value["tuple"]
-        # Through JSON, where strict typing lets a list be a tuple, but not a string a number.
-        adapter = pydantic.TypeAdapter(functools.reduce(operator.or_, plain))
-        return adapter.validate_json(json.dumps(value, default=str), strict=True)
-    except pydantic.ValidationError as error:
-        wanted = " or ".join(dict.fromkeys(entry["msg"].removeprefix("Input should be ") for entry in error.errors()))
-        raise SettingsError(f"{path} = {value!r}: it should be {wanted}.", where=where) from error
-    except (ValueError, TypeError) as error:
-        raise SettingsError(f"{path} = {value!r}: {error}.", where=where) from error
+        if isinstance(value, Mapping) and set(value) == {"tuple"} and isinstance(value["tuple"], list):
+            value = tuple(value["tuple"])
+        return fitted(functools.reduce(operator.or_, plain), value)
+    except Unfit as unfit:
+        table = "" if kind is None else f" or a table with name = one of {', '.join(choices(kind))}"
+        message = f"{_path(where)}{unfit.place} is {shown(unfit.value)}; it must be {unfit.needed}{table}."
+        raise SettingsError(message, where=where) from None
+
+
+def _registered_entry(options: Iterable[Any]) -> Any:
+    """Return the hint of a table's entries, if a table of registered things is among the alternatives."""
+    tables = [typing.get_args(option) for option in options if typing.get_origin(option) is collections.abc.Mapping]
+    return next((entry for _, entry in tables if isinstance(entry, Hashable) and entry in _hints), None)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """Return the alternatives of a hint."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _path(where: Iterable[str]) -> str:
+    """Write the path of a key, however long somebody made it."""
+    return ".".join(part if len(part) <= _LONGEST_KEY else f"{part[:_LONGEST_KEY]}…" for part in where)
+
+
+def _numbers(value: Any, where: tuple[str, ...]) -> Any:
+    """Return a number, an array of numbers or a tree of these, or refuse."""
+    try:
+        value = decode_plain(value)
+        _check_numbers(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SettingsError(f"{_path(where)} is {shown(value)}: {first_line(error)}.", where=where) from error
+    return value
 
 
 def _check_numbers(value: Any) -> None:
@@ -317,10 +382,6 @@ def _check_numbers(value: Any) -> None:
             _check_numbers(entry)
     elif np.asarray(value).dtype.kind not in "iuf":
         raise ValueError("it should hold numbers only, written without quotation marks")
-
-
-def _is_plain(hint: Any) -> bool:
-    return hint in (int, float, bool, str) or typing.get_origin(hint) in (Literal, list, tuple, Sequence)
 
 
 def _fields(settings: Any) -> list[dataclasses.Field]:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fahmc import door
 from fahmc.adaptive.auto import Auto
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -23,10 +24,11 @@ from fahmc.dynamics.sampler import Phase, Sampler
 from fahmc.engines.in_process import InProcess
 from fahmc.engines.run import SAMPLING, Abandoned, Divergence, Engine, Run, Session
 from fahmc.errors import DivergenceError, FederationError, SettingsError
-from fahmc.registry import require
+from fahmc.hints import Chains, Rounds, Seed, WarmupRounds
+from fahmc.models.recipes import following_formula, with_feature_names
 from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.runs.checkpoint import RunFolder
-from fahmc.runs.checks import check_stop_when, checked_count, checked_num_rounds, checked_seed
+from fahmc.runs.checks import check_length, check_stop_when, checked_num_rounds
 from fahmc.runs.history import History
 from fahmc.runs.pacing import Pacing
 from fahmc.runs.plan import fingerprint_of, make_run, settings_of
@@ -37,24 +39,25 @@ from fahmc.types import Position
 logger = logging.getLogger("fahmc")
 
 
+@door.checked()
 def sample(
     model: Model,
     federation: Federation | Sites,
     sampler: Sampler | None = None,
-    num_rounds: int | None = None,
+    num_rounds: Rounds | None = None,
     *,
-    num_warmup_rounds: int = 0,
-    num_chains: int = 4,
-    seed: int = 0,
-    private_seed: int | None = None,
+    num_warmup_rounds: WarmupRounds = 0,
+    num_chains: Chains = 4,
+    seed: Seed = 0,
+    private_seed: Seed | None = None,
     init: Position | None = None,
-    thin: int | None = None,
-    dtype: str | None = None,
+    thin: Rounds | None = None,
+    dtype: Literal["float32", "float64"] | None = None,
     engine: Engine | None = None,
     checkpoint_dir: str | os.PathLike | None = None,
     stop_when: RHatBelow | EssAbove | None = None,
     progress: bool | None = None,
-    block_rounds: int | None = None,
+    block_rounds: Rounds | None = None,
     row_space: bool | None = None,
 ) -> Draws:
     """Draw from the posterior that a federation's rows define together.
@@ -97,17 +100,10 @@ def sample(
     """
     sampler = Auto() if sampler is None else sampler
     num_rounds = checked_num_rounds(num_rounds, sampler, stop_when)
-    num_warmup_rounds = checked_count("num_warmup_rounds", num_warmup_rounds, least=0)
-    num_chains = checked_count("num_chains", num_chains)
-    require("sampler", sampler)
-    thin = checked_count("thin", sampler.rounds_per_draw if thin is None else thin)
-    block_rounds = None if block_rounds is None else checked_count("block_rounds", block_rounds)
-    seed = checked_seed("seed", seed)
-    private_seed = None if private_seed is None else checked_seed("private_seed", private_seed)
-    if num_rounds is not None and thin > num_rounds:
-        raise SettingsError(f"thin = {thin} keeps no draw of num_rounds = {num_rounds}; thin at most that much.")
+    thin = sampler.rounds_per_draw if thin is None else thin
+    check_length(num_rounds, num_warmup_rounds, thin, sampler)
     check_stop_when(stop_when, num_chains, None if num_rounds is None else num_rounds // thin)
-    precision, engine = _precision(dtype), _chosen_engine(engine, row_space)
+    precision, engine = np.dtype(dtype or jnp.result_type(float)), _chosen_engine(engine, row_space)
     with (
         jax.enable_x64(precision == np.float64),
         Interrupt() as interrupt,
@@ -149,8 +145,6 @@ def _chosen_engine(engine: Engine | None, row_space: bool | None) -> Engine:
             f"row_space = {row_space}, but {type(engine).__name__} does not know it: rounds in row space need all rows "
             "in this process. Leave row_space out, or the engine."
         )
-    if not callable(getattr(engine, "start", None)):
-        raise SettingsError(f"engine is {engine!r}; give one of fahmc.engines, such as InProcess().")
     return engine
 
 
@@ -169,7 +163,9 @@ def _reached(
             f"{type(federation).__name__} but fahmc.Sites(outcome=..., features=...)."
         )
     if not is_remote:
-        yield model, federation
+        names = federation.about.get("feature_names")
+        model = following_formula(model, federation.model_settings)
+        yield (model if names is None else with_feature_names(model, names)), federation
         return
     if private_seed is not None:
         raise SettingsError("private_seed is set, but every site draws its private part from a secret of its own.")
@@ -181,14 +177,6 @@ def _reached(
         yield reached
     finally:
         engine.release()
-
-
-def _precision(dtype: str | None) -> np.dtype:
-    if dtype is None:
-        return np.dtype(jnp.result_type(float))
-    if str(dtype) not in ("float32", "float64"):
-        raise SettingsError(f"dtype is {dtype!r}; choose 'float32' or 'float64'.")
-    return np.dtype(dtype)
 
 
 def _drive(

@@ -19,6 +19,9 @@ and no rest remains, whatever q is: μ and Σ are found exactly. The products z_
 scale of a noise is unknown, g alone misses a shift that comes with too wide a spread. There are d² of them, too many in
 high dimensions; there θ is regressed on g alone, θ − μ ≈ s = B g, and (θ_i − m_i)² on s_i and (θ_i − m_i) s_i − B_ii.
 
+Other functions h of the draws, such as parameters that the sampler moved on another scale, take the same terms; in high
+dimensions g alone.
+
 The coefficients that correct a chain are fitted to the other chains, so that a fit to noise shows as what it is: noise
 in the rest, and in the standard error of its average (by `arviz.mcse`).
 """
@@ -49,7 +52,7 @@ class Moments(NamedTuple):
     sd: Numbers
     sd_error: Numbers
     mean_rest: Numbers
-    """Share of the variance of θ_i that is left."""
+    """Share of the variance of θ_i, or h, that is left."""
     sd_rest: Numbers
     """Likewise of (θ_i − m_i)²."""
     width: float
@@ -57,30 +60,47 @@ class Moments(NamedTuple):
 
 
 def posterior_moments(
-    positions: Float[np.ndarray, "chain draw dim"], gradients: Float[np.ndarray, "chain draw dim"]
+    positions: Float[np.ndarray, "chain draw dim"],
+    gradients: Float[np.ndarray, "chain draw dim"],
+    values: Float[np.ndarray, "chain draw value"] | None = None,
 ) -> Moments:
-    """Estimate the posterior's moments from draws near it and ∇f at each of them."""
+    """Estimate the posterior's moments from draws near it and ∇f at each of them.
+
+    They are those of ``values``, functions of the draws; by default of the draws themselves.
+    """
     positions, gradients = (np.asarray(array, np.float64) for array in (positions, gradients))
-    num_draws, dim = positions.shape[0] * positions.shape[1], positions.shape[2]
+    num_draws = positions.shape[0] * positions.shape[1]
     center, spread = positions.mean(axis=(0, 1)), positions.std(axis=(0, 1))
     # A constant has neither shift nor spread; what is not finite has no moments.
     moves = (spread > 0) & np.isfinite(spread) & np.isfinite(gradients).all(axis=(0, 1))
-    found, count = np.full((6, dim), np.nan), int(moves.sum())
+    count = int(moves.sum())
     steps, slopes = ((positions - center)[..., moves] / spread[moves], gradients[..., moves] * spread[moves])
     width = float(np.sqrt(np.maximum(np.mean(np.sum(steps * slopes, axis=-1)), 0) / max(1, count)))
-    if count and max(2 * count, _LEAST_FOLDS) * _DRAWS_PER_TERM <= num_draws:
+    told, targets = moves, steps
+    if has_own := values is not None:
+        values = np.asarray(values, np.float64)
+        center, spread = values.mean(axis=(0, 1)), values.std(axis=(0, 1))
+        told = (spread > 0) & np.isfinite(spread)
+        targets = (values - center)[..., told] / spread[told]
+    found = np.full((6, len(told)), np.nan)
+    if count and told.any() and max(2 * count, _LEAST_FOLDS) * _DRAWS_PER_TERM <= num_draws:
         is_full = count + count**2 <= min(_MOST_TERMS, num_draws / _DRAWS_PER_TERM)
-        firsts, squares = _full_rests(steps, slopes) if is_full else _linear_rests(steps, slopes)
+        if is_full:
+            firsts, squares = _full_rests(targets, steps, slopes)
+        elif has_own:
+            firsts, squares = _rest(targets, slopes), _rest(targets**2, slopes)
+        else:
+            firsts, squares = _linear_rests(steps, slopes)
         mean = firsts.mean(axis=(0, 1))
         variance = squares.mean(axis=(0, 1)) - mean**2
         # Draws that are much too wide can be told to be so, but not by how much: the regression then leads too far.
         sd = np.sqrt(np.where(variance > 0, variance, np.nan))
         # By the derivative of the root of E[square] − E[first]².
         sd_error = mcse(squares - 2 * mean * firsts) / (2 * sd)
-        moments = [mean, mcse(firsts), sd, sd_error] * spread[moves]
-        moments[0] += center[moves]
-        shares = [firsts.var(axis=(0, 1)), squares.var(axis=(0, 1)) / (steps**2).var(axis=(0, 1))]
-        found[:, moves] = [*moments, *shares]
+        moments = [mean, mcse(firsts), sd, sd_error] * spread[told]
+        moments[0] += center[told]
+        shares = [firsts.var(axis=(0, 1)), squares.var(axis=(0, 1)) / (targets**2).var(axis=(0, 1))]
+        found[:, told] = [*moments, *shares]
     mean, mean_error, sd, sd_error, mean_rest, sd_rest = found
     return Moments(mean, mean_error, sd, sd_error, mean_rest, sd_rest, width)
 
@@ -95,16 +115,16 @@ def mcse(series: Float[np.ndarray, "chain draw dim"]) -> Numbers:
     return np.asarray(answer["x"].values)
 
 
-def _full_rests(steps: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is left of θ and of its squares after all terms; their means are the posterior's."""
-    dim = steps.shape[-1]
+def _full_rests(targets: np.ndarray, steps: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is left of h and of its squares after all terms; their means are the posterior's."""
+    dim, count = steps.shape[-1], targets.shape[-1]
     values, vectors = np.linalg.eigh(np.cov(steps.reshape(-1, dim), rowvar=False).reshape(dim, dim))
     scales = np.sqrt(np.maximum(values, 1e-12 * values.max()))
     z, g = steps @ vectors / scales, slopes @ vectors * scales
     products = z[..., :, None] * g[..., None, :] - np.eye(dim)
     terms = np.concatenate([g, products.reshape(*g.shape[:-1], -1)], axis=-1)
-    rests = _rest(np.concatenate([steps, steps**2], axis=-1), terms)
-    return rests[..., :dim], rests[..., dim:]
+    rests = _rest(np.concatenate([targets, targets**2], axis=-1), terms)
+    return rests[..., :count], rests[..., count:]
 
 
 def _linear_rests(steps: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

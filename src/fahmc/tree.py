@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fahmc.errors import FahmcError, first_line, shown
 from fahmc.types import Position
 
 
@@ -16,6 +17,30 @@ def leaf_names(tree: Any, root: str = "position") -> list[str]:
     """Name the leaves by their path: ``{"a": {"b": x}}`` has ``a.b``; a bare array is called ``root``."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [jax.tree_util.keystr(path, simple=True, separator=".") or root for path, _ in paths]
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Return the leaves by their names."""
+    return dict(zip(leaf_names(tree), jax.tree.leaves(tree), strict=True))
+
+
+def as_arrays(tree: Any, name: str, error: type[FahmcError]) -> Any:
+    """Return a user's pytree with NumPy arrays as its leaves, or refuse it."""
+    try:
+        return jax.tree.map(np.asarray, tree)
+    except Exception as reason:  # of flattening: too deep, keys of two kinds; or of an object that is no array
+        cause = f"{type(reason).__name__}: {first_line(reason)}"
+        raise error(f"{name} is {shown(tree)}, which is no tree of arrays ({cause}). Give a dict of arrays.") from None
+
+
+def as_numbers(tree: Any, name: str, error: type[FahmcError]) -> Any:
+    """Return a user's pytree with arrays of real numbers as its leaves, or refuse it."""
+    arrays = as_arrays(tree, name, error)
+    for leaf_name, leaf in zip(leaf_names(arrays, root=""), jax.tree.leaves(arrays), strict=True):
+        if leaf.dtype.kind not in "fiub":
+            what = f"{name}: {leaf_name}" if leaf_name else name
+            raise error(f"{what} has dtype {leaf.dtype}; these must be real numbers. Encode text first.")
+    return arrays
 
 
 def unflatten_draws(flat: np.ndarray, template: Position) -> Position:

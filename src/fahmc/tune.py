@@ -10,6 +10,7 @@ from fahmc.data.sites import Sites
 from fahmc.density.model import Model
 from fahmc.draws import Draws
 from fahmc.dynamics.fa_hmc import FAHMC
+from fahmc.hints import Chains, Effective, Rounds, Seed, Share
 from fahmc.registry import decode
 from fahmc.sample import sample
 
@@ -19,11 +20,11 @@ def tune(
     federation: Federation | Sites,
     sampler: Literal["FAHMC", "FALD"] = "FAHMC",
     *,
-    max_rounds: int = 200,
-    target_ess: int = 100,
-    max_bias: float = 0.1,
-    num_chains: int = 8,
-    seed: int = 0,
+    max_rounds: Rounds = 200,
+    target_ess: Effective = 100,
+    max_bias: Share = 0.1,
+    num_chains: Chains = 8,
+    seed: Seed = 0,
     **options: Any,
 ) -> FAHMC:
     """Find step size, K and metric of FA-HMC, and return it with these filled in.
@@ -54,11 +55,11 @@ def tuning_run(
     model: Model,
     federation: Federation | Sites,
     method: Literal["FAHMC", "FALD"],
-    max_rounds: int,
-    target_ess: int,
-    max_bias: float,
-    num_chains: int,
-    seed: int,
+    max_rounds: Rounds,
+    target_ess: Effective,
+    max_bias: Share,
+    num_chains: Chains,
+    seed: Seed,
     **options: Any,
 ) -> Draws:
     """Do what `tune` does; the draws' account holds the sampler, and why it is as it is."""

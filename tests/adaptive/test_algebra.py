@@ -147,6 +147,12 @@ def test_weights_turn_one_law_into_another():
     assert abs(drawn.mean() - 0.2) < threshold(1) * weights.errors(x)[0]
 
 
+def test_a_point_is_drawn_as_often_as_its_weight_says():
+    weights = smoothed(np.linspace(-3, 0, 50))
+    counts = np.bincount(weights.resample(1000, RNG), minlength=50)
+    assert counts.sum() == 1000 and (np.abs(counts - 1000 * weights.values) < 1).all()
+
+
 def test_tempered_weights_have_the_size_that_was_asked_for():
     logs = 20 * RNG.normal(size=1000)
     weights = tempered(logs, 50.0)

@@ -122,8 +122,8 @@ def test_a_shift_is_seen_and_told_from_noise():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"max_bias": 0.0}, "max_bias is 0.0; it must be above 0 and at most 1"),
-        ({"method": "HMC"}, "method is 'HMC'; Tuned finds settings of 'FAHMC' or 'FALD'"),
+        ({"max_bias": 0.0}, "max_bias is 0.0; it must be a number above 0 and at most 1"),
+        ({"method": "HMC"}, "method is 'HMC'; it must be 'FAHMC' or 'FALD'"),
         ({"target_ess": 0}, "target_ess is 0"),
     ],
 )

@@ -14,8 +14,9 @@ from nvflare.collab.api.decorators import get_object_publish_interface
 
 from fahmc.bench import flare_job
 from fahmc.bench.flare_job import JOB, EchoSite, Time, TimedServer
+from fahmc.engines.flare.arrays import arrays_to_text
 from fahmc.engines.flare.kits import make_kits
-from fahmc.engines.flare.messages import arrays_to_text, read_request, write_request
+from fahmc.engines.flare.messages import read_request, write_request
 from fahmc.engines.flare.server import Server
 from fahmc.engines.flare.site import Site
 

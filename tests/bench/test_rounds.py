@@ -264,7 +264,8 @@ def test_the_command_counts_rounds(tmp_path):
     assert done.exit_code == 0
     [found] = json.loads(done.stdout)["problems"]
     assert found["problem"] == "linear_scale" and found["runs"][0]["rounds"] <= found["limit"]
-    assert {file.name for file in tmp_path.iterdir()} == {"results.json", "table.md", "runs.jsonl", "references"}
+    made = {".fahmc", "results.json", "table.md", "runs.jsonl", "references"}
+    assert {file.name for file in tmp_path.iterdir()} == made
     assert "1 run is kept in" in again.stderr and "A quick run shows that everything works" in again.stdout
 
 

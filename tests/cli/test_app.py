@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import fahmc
 from assertions import assert_same_mean
-from fahmc.cli import demo
+from fahmc.cli import demo, runs
 from fahmc.cli.app import app
 from fahmc.cli.folder import ResultFolder
 
@@ -86,6 +86,7 @@ def start(*arguments):
 def without_report(monkeypatch):
     """Leave out what takes seconds, where it is not what is tested."""
     monkeypatch.setattr(ResultFolder, "write_report", lambda self, *arguments: self.report.touch())
+    monkeypatch.setattr(runs, "check_cheaply", lambda *arguments: None)
 
 
 def run(*arguments):
@@ -258,9 +259,7 @@ def test_a_folder_is_not_taken_from_another_run(short_run, tmp_path):
     assert "sampler.step_size = 0.2, but now it is 0.1" in fails(4, "sample", config, "--output", folder)
     shorter = write_study(tmp_path, SHORT.replace("num_rounds = 60", "num_rounds = 50"))
     assert "would shorten it" in fails(4, "sample", shorter, "--output", folder)
-    assert "holds a run of `fahmc sample`" in fails(2, "demo", "--output", folder)
-    (tmp_path / "draws.nc").touch()
-    assert "not of `fahmc sample`" in fails(4, "sample", config, "--output", tmp_path)
+    assert "holds results of `fahmc sample`; choose another" in fails(4, "demo", "--output", folder)
 
 
 def test_more_rounds_extend_a_run(tmp_path, monkeypatch):

@@ -1,11 +1,15 @@
 """`fahmc federation` without a federation: kits, and what is refused before anything starts."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fahmc.cli.app import app
+from fahmc.cli.config import build, load_config
+from fahmc.engines.flare.loopback import free_port
 
 STUDY = """\
 [federation]
@@ -36,11 +40,19 @@ def study(tmp_path):
     return file
 
 
-@pytest.fixture
-def kits(study, tmp_path):
-    done = run("federation", "init", study, "--output", tmp_path / "kits", "--json")
+@pytest.fixture(scope="session")
+def made_kits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.toml").write_text(STUDY)
+    done = run("federation", "init", folder / "study.toml", "--output", folder / "kits", "--json")
     assert done.exit_code == 0, done.stderr
-    return {name: path for name, path in json.loads(done.stdout)["kits"].items()}
+    return {name: Path(path) for name, path in json.loads(done.stdout)["kits"].items()}
+
+
+@pytest.fixture
+def kits(made_kits, tmp_path):
+    """Kits that a test may damage."""
+    return {name: Path(shutil.copytree(path, tmp_path / "kits" / name)) for name, path in made_kits.items()}
 
 
 def run(*arguments):
@@ -116,3 +128,70 @@ def test_status_and_stop_of_what_does_not_run(kits):
     done = run("federation", "stop", kits["server"], "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["was_running"] is False
     assert "is the analyst's kit, of which nothing runs" in refusal("federation", "stop", kits["analyst"])
+
+
+def test_doctor_prints_a_line_a_check_and_its_exit_code_tells(kits, tmp_path):
+    table = tmp_path / "north.csv"
+    table.write_text("ill,age,group\n" + "yes,1,A\n" * 12)
+    for kit in (kits["north"], kits["server"]):
+        file = kit / "fahmc.json"
+        file.write_text(file.read_text().replace(":8002", f":{free_port()}"))
+    done = run("federation", "doctor", kits["north"], "--data", table)
+    assert done.exit_code == 6
+    assert "ok      data " in done.stdout and "problem port " in done.stdout and "unknown TLS " in done.stdout
+    assert "1 problem. 2 could not be checked." in done.stdout
+    done = run("federation", "doctor", kits["server"], "--json")
+    told = json.loads(done.stdout)
+    assert done.exit_code == told["exit_code"] == 0
+    assert {finding["check"] for finding in told["findings"]} >= {"certificate", "port", "participant"}
+    assert "holds no start-up kit" in refusal("federation", "doctor", tmp_path)
+
+
+def test_logs_are_the_owner_s(kits):
+    done = run("federation", "logs", kits["north"])
+    assert done.exit_code == 0 and "holds no logs yet" in done.stdout.replace("\n", " ")
+    lines = [f"2026-11-18 10:00:{second:02} - line {second}\n" for second in range(20)]
+    (kits["north"] / "output.txt").write_text("".join(lines))
+    done = run("federation", "logs", kits["north"], "--lines", 3)
+    assert done.stdout.splitlines() == [f"2026-11-18 10:00:{n} north        line {n}" for n in (17, 18, 19)]
+    told = json.loads(run("federation", "logs", kits["north"], "--json").stdout)["lines"]
+    assert len(told) == 20 and told[0] == {"time": "2026-11-18 10:00:00", "source": "north", "text": "line 0"}
+    assert "is the analyst's kit, which has no logs" in refusal("federation", "logs", kits["analyst"])
+    assert "leave out one of the two" in refusal("federation", "logs", kits["north"], "--follow", "--json")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("localhost:8002", "localhost:8003", "line 2: federation.server is 'localhost:8003', but the kit"),
+        ("localhost:8002", "other.example.org:8002", "was made for 'localhost:8002'"),
+        ('["north", "south"]', '["north"]', "line 3: federation.sites is ['north'], but the kit"),
+        ('["north", "south"]', '["south", "north"]', "was made for ['north', 'south']"),
+        ('"south"]\n', '"south"]\nstudy = "other"\n', "line 4: federation.study is 'other', but the kit"),
+        ('"south"]\n', '"south"]\nanalyst = "eve@example.org"\n', "was made for 'analyst@fahmc.local'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["sample", "tune"])
+def test_a_file_and_a_kit_of_different_studies_are_refused_at_once(study, kits, command, old, new, words):
+    """With both values, and not when nobody answered for ten minutes."""
+    study.write_text(STUDY.replace(old, new))
+    assert words in refusal(command, study, "--federation", kits["analyst"])
+    assert not (study.parent / "fahmc-run").exists()
+
+
+def test_another_file_of_the_study_says_so(study, kits):
+    other = study.with_name("sensitivity.toml")
+    other.write_text(STUDY)
+    said = refusal("sample", other, "--federation", kits["analyst"])
+    assert "federation.study is 'sensitivity', but the kit" in said and 'set study = "study"' in said
+    other.write_text(STUDY.replace("[federation]\n", '[federation]\nstudy = "study"\n'))
+    assert build(load_config(other), kits["analyst"]).federation.outcome == "ill"
+
+
+def test_resume_refuses_a_kit_that_was_made_anew_for_others(study, kits, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_text(STUDY.replace("localhost:8002", "localhost:8003"))
+    job = {"format": 1, "config_folder": str(tmp_path), "config_name": "study.toml", "kit": str(kits["analyst"])}
+    (folder / "job.json").write_text(json.dumps(job))
+    assert "federation.server is 'localhost:8003', but the kit" in refusal("resume", folder)

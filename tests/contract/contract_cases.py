@@ -180,7 +180,7 @@ def run_of(name: str, dtype: str) -> Run:
     )  # fmt: skip
 
 
-def sample(name: str, dtype: str, engine: Engine, **options: Any) -> fahmc.Draws:
+def sample(name: str, dtype: Any, engine: Engine, **options: Any) -> fahmc.Draws:
     options = {"block_rounds": 8, "num_warmup_rounds": NUM_WARMUP_ROUNDS, "thin": 1, **options}
     return fahmc.sample(
         model(), federation(), SAMPLERS[name], NUM_ROUNDS, num_chains=NUM_CHAINS, seed=SEED, dtype=dtype, engine=engine,

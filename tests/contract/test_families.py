@@ -22,6 +22,8 @@ FAMILIES = {
     "softmax": (fahmc.models.softmax_regression(3), COUNTS % 3),
     "poisson": (fahmc.models.poisson_regression(None, temperature=2.0), COUNTS),
     "mlp": (fahmc.models.mlp(2, (4,)), COUNTS % 2),
+    "ordered": (fahmc.models.ordered_regression(4), COUNTS % 4),
+    "piecewise": (fahmc.models.piecewise_exponential([1.0, 2.0]), COUNTS + 0.5),
     "negative binomial": (negative_binomial_regression(dispersion_scale=0.5), COUNTS),
 }
 

@@ -100,19 +100,22 @@ def test_any_pytree_can_be_split():
     ("call", "words"),
     [
         (lambda: partition.iid(make_rows(3), 4, seed=0), "3 rows cannot give 4 clients"),
-        (lambda: partition.equal(make_rows(3), 0, seed=0), "num_clients = 0"),
+        (lambda: partition.equal(make_rows(3), 0, seed=0), "num_clients is 0"),
         (lambda: partition.equal({"x": np.ones(3), "y": np.ones(4)}, 2, seed=0), r"shapes \[\(3,\), \(4,\)\]"),
         (lambda: partition.equal({}, 2, seed=0), "shapes"),
         (lambda: partition.dirichlet(make_rows(4), [0, 1], 2, 1.0, seed=0), r"labels has shape \(2,\)"),
-        (lambda: partition.dirichlet(make_rows(4), [0, 1, 0, 1], 2, 0.0, seed=0), "concentration = 0.0"),
+        (lambda: partition.dirichlet(make_rows(4), [0, 1, 0, 1], 2, 0.0, seed=0), "concentration is 0.0"),
         (lambda: partition.dirichlet(make_rows(4), [0] * 4, 2, 1e-3, seed=0, min_rows=2), "Raise the concentration"),
         (lambda: partition.by_column(make_rows(4), "site"), "no column 'site'.*'x', 'y'"),
         (lambda: partition.by_column(make_rows(2), [1.0, np.nan]), "row 1"),
         (lambda: partition.by_column(make_rows(2), np.array(["a", None], dtype=object)), "row 1"),
-        (lambda: partition.iid(make_rows(4), *cast(Any, (2.0, 0))), "num_clients = 2.0 is a float; a whole number"),
-        (lambda: partition.equal(make_rows(4), 2, seed=-1), "seed = -1 .*whole number from 0"),
-        (lambda: partition.dirichlet(make_rows(4), [0] * 4, 2, 1.0, seed=cast(Any, 0.5)), "seed = 0.5"),
-        (lambda: partition.dirichlet(make_rows(4), [0] * 4, 2, 1.0, seed=0, min_rows=cast(Any, 1.5)), "min_rows = 1.5"),
+        (lambda: partition.iid(make_rows(4), *cast(Any, (2.0, 0))), "num_clients is 2.0; it must be a whole number"),
+        (lambda: partition.equal(make_rows(4), 2, seed=-1), "seed is -1; it must be a whole number from 0"),
+        (lambda: partition.dirichlet(make_rows(4), [0] * 4, 2, 1.0, seed=cast(Any, 0.5)), "seed is 0.5"),
+        (
+            lambda: partition.dirichlet(make_rows(4), [0] * 4, 2, 1.0, seed=0, min_rows=cast(Any, 1.5)),
+            "min_rows is 1.5",
+        ),
     ],
 )
 def test_impossible_requests_are_refused_in_words(call, words):

@@ -19,9 +19,9 @@ from fahmc.errors import DataError, ModelError, SettingsError
         ({"features": []}, "features without an outcome"),
         ({"categorical": ["group"]}, "features without an outcome"),
         ({"outcome_positive": "yes"}, "features without an outcome"),
-        ({"outcome": "ill", "features": "age"}, "lists of column names; put a single name into a list"),
-        ({"outcome": "ill", "categorical": "group"}, "lists of column names; put a single name into a list"),
-        ({"outcome": "ill", "missing": "impute"}, "missing = 'impute' is not known; choose 'error' or 'drop'"),
+        ({"outcome": "ill", "features": "age"}, "a list of non-empty texts.* Put a single one into a list"),
+        ({"outcome": "ill", "categorical": "group"}, "a list of non-empty texts.* Put a single one into a list"),
+        ({"outcome": "ill", "missing": "impute"}, "missing is 'impute'; it must be 'error' or 'drop'"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(asked, words):
@@ -95,7 +95,7 @@ FLARE = Flare("no/such/kit")
         ({"federation": THERE, "engine": InProcess()}, SettingsError, "needs an engine that reaches them"),
         ({"federation": HERE, "engine": FLARE}, SettingsError,
          r"^Flare runs rounds where the rows are, so its federation is not a Federation but fahmc\.Sites\(outcome"),
-        ({"federation": {"north": EXAMPLE}, "engine": FLARE}, SettingsError, "its federation is not a dict but fahmc"),
+        ({"federation": {"north": EXAMPLE}, "engine": FLARE}, DataError, r"fahmc\.Federation.* or fahmc\.Sites\("),
         ({"federation": THERE, "engine": FLARE, "private_seed": 1}, SettingsError,
          "private_seed is set, but every site draws its private part from a secret of its own"),
         ({"federation": THERE, "engine": FLARE, "sampler": fahmc.HMC(0.1)}, SettingsError, "HMC runs on one machine"),

@@ -145,7 +145,7 @@ def test_gaussian_noise_has_its_scale(setting):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (lambda: fahmc.Minibatch(0), "Minibatch size is 0"),
+        (lambda: fahmc.Minibatch(0), "size is 0; it must be a whole number of rows"),
         (lambda: fahmc.GaussianNoise(-1.0), "scale is -1"),
         (lambda: fahmc.GaussianNoise(1.0, of=fahmc.GaussianNoise(1.0)), "add the noise once"),  # type: ignore
     ],

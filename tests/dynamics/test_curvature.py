@@ -94,9 +94,9 @@ def test_what_has_no_mode_is_refused():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"correction": "all"}, "correction is 'all'; it is None, 'anchor' or 'curvature'"),
+        ({"correction": "all"}, "correction is 'all'; it must be 'anchor', 'curvature' or None"),
         ({"expansion": {}}, "only correction='curvature' has a use for it"),
-        ({"jitter": 1.0}, "jitter is 1.0; it must be at least 0 and below 1"),
+        ({"jitter": 1.0}, "jitter is 1.0; it must be a number of at least 0 and below 1"),
     ],
 )
 def test_other_settings_are_refused(settings, words):

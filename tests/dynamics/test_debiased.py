@@ -42,5 +42,5 @@ def test_a_start_far_from_zero_is_survived():
 
 
 def test_another_anchor_is_refused():
-    with pytest.raises(fahmc.errors.SettingsError, match="first_anchor is 'zero'; it is 'start' or 'origin'"):
+    with pytest.raises(fahmc.errors.SettingsError, match="first_anchor is 'zero'; it must be 'start' or 'origin'"):
         fahmc.DebiasedFAHMC(0.1, first_anchor="zero")  # type: ignore

@@ -327,7 +327,7 @@ def test_settings_may_change_between_rounds_and_compile_nothing(compilations):
         ({"num_steps": 0}, "num_steps is 0"),
         ({"step_size": 0}, "step_size is 0; it must be a positive number"),
         ({"step_size": lambda t: 0.1}, "it must be a positive number"),
-        ({"jitter": 1.0}, "jitter is 1.0; it must be at least 0 and below 1"),
+        ({"jitter": 1.0}, "jitter is 1.0; it must be a number of at least 0 and below 1"),
         ({"center": [1.0]}, "center must be 2 finite numbers"),
         ({"center": {"a": np.zeros(2)}}, "center must be 2 finite numbers"),
         ({"inverse_mass_matrix": -np.ones(2)}, "not positive"),

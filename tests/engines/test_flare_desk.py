@@ -172,5 +172,5 @@ def test_a_request_that_is_repeated_while_it_is_done_is_done_once():
 def test_the_desk_knows_when_the_analyst_was_last_heard(monkeypatch):
     table = Desk()
     monkeypatch.setattr(desk.time, "monotonic", lambda: 123.0)
-    table.heard()
-    assert table.last_heard == 123.0
+    table.heard("somebody")
+    assert table.last_heard == 123.0 and table.owner == "somebody"

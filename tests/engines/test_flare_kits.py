@@ -26,6 +26,12 @@ def kits(tmp_path_factory):
     return make_kits(tmp_path_factory.mktemp("study") / "kits", columns=["age", 'a "quoted" name'], **STUDY)
 
 
+def kit_text(**changes: object) -> str:
+    """Write the file in which site north's kit says what it is."""
+    entries = {"role": "site", "name": "north", "study": "trial", "server": "localhost:8002", "sites": ["north"]}
+    return json.dumps({**entries, "job": SAMPLING._asdict(), **changes})
+
+
 def files_of(kit: Kit) -> list[str]:
     return sorted(str(path.relative_to(kit.path)) for path in kit.path.rglob("*") if path.is_file())
 
@@ -101,7 +107,9 @@ def test_only_four_classes_run_and_the_analyst_may_do_no_more_than_sample(kits, 
 def test_sites_find_rules_that_propose_the_columns(kits):
     for name in ("north", "south"):
         rules = tomllib.loads((kits[name].path / "site.toml").read_text())
-        assert rules == {"file": f"{name}.csv", "columns": ["age", 'a "quoted" name'], "minimum_rows": 10}
+        limits = {"minimum_rows": 10, "maximum_megabytes": 4096, "maximum_minutes": 60}
+        columns = ["age", 'a "quoted" name']
+        assert rules == {"file": f"{name}.csv", "columns": columns, "site_effects": "private", **limits}
     assert not (kits["server"].path / "site.toml").exists() and not (kits["analyst"].path / "site.toml").exists()
 
 
@@ -176,11 +184,43 @@ def test_kits_are_not_made_over_others(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sites": ["north"]}', '{"sites": ["north"], "more": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        "1" * 5000,
+        "null",
+        '{"sites": ["north"]}',
+        '{"sites": ["north"], "more": 1}',
+        kit_text(role="king"),
+        kit_text(name=7),
+        kit_text(name="west"),
+        kit_text(role="server"),
+        kit_text(role="analyst"),
+        kit_text(study="../trial"),
+        kit_text(server="localhost:99999"),
+        kit_text(server=8002),
+        kit_text(sites="north"),
+        kit_text(sites=["north", ["south"]]),
+        kit_text(sites={"north": 1}),
+        kit_text(job={"server": "a.B"}),
+        kit_text(job={"server": "a.B", "site": None}),
+        kit_text(job=[]),
+        kit_text(more=1),
+    ],
+)
 def test_a_damaged_kit_is_refused(tmp_path, text):
     (tmp_path / "fahmc.json").write_text(text)
     with pytest.raises(SettingsError, match=r"fahmc\.json cannot be read: .* Get the kit anew"):
         Kit.load(tmp_path)
+
+
+def test_the_kit_that_the_damaged_ones_come_from_is_none_of_them(tmp_path):
+    (tmp_path / "fahmc.json").write_text(kit_text())
+    assert Kit.load(tmp_path).address == ("localhost", 8002)
 
 
 def test_a_folder_without_a_kit_is_refused(tmp_path):
@@ -208,5 +248,5 @@ def test_sampling_takes_the_analyst_s_kit_and_starting_the_others(kits):
 @pytest.mark.parametrize("name", ["round_timeout", "patience", "setup_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), True, "60", None])
 def test_seconds_must_be_some(name, value):
-    with pytest.raises(SettingsError, match=f"{name} is {value!r}; it must be a number of seconds above 0"):
+    with pytest.raises(SettingsError, match=f"{name} is {value!r}; it must be a positive number of seconds"):
         Flare("kit", **{name: value})

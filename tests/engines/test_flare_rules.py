@@ -2,21 +2,26 @@
 
 import hashlib
 import hmac
+import re
 import stat
+from typing import Any
 
 import pytest
 
 from fahmc.engines.flare import rules
+from fahmc.engines.flare.refusals import Refused
 from fahmc.engines.flare.rules import (
     Rules,
+    ServerRules,
     private_seed,
     read_rules,
+    read_server_rules,
     read_settled_rules,
     row_mark,
-    server_samplers,
     site_secret,
     write_settled_rules,
 )
+from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
 from fahmc.registry import choices
 
@@ -41,6 +46,7 @@ def test_a_site_s_file_is_read(site, tmp_path):
     # What is not said is the cautious choice: enough rows, no code of anybody.
     assert (found.minimum_rows, found.models) == (10, list(choices("model")))
     assert (found.own_models, found.own_samplers) == ([], [])
+    assert found.limits == (4096 * 2**20, 3600)
     assert read_rules(site('file = "north.csv"', 'columns = "all"')).private_seed is None
 
 
@@ -64,6 +70,14 @@ def test_another_table_may_be_named_at_the_start(site, tmp_path):
         (['file = "north.csv"', "columns = [1]"], "columns.* = 1: input should be a valid string"),
         (['file = "north.csv"', 'columns = "all"', "minimum_rows = 0"], "minimum_rows = 0: input should be greater"),
         (['file = "north.csv"', 'columns = "all"', 'minimum_rows = "5"'], "minimum_rows = '5': input should be a val"),
+        (
+            ['file = "north.csv"', 'columns = "all"', "maximum_megabytes = 0"],
+            "maximum_megabytes = 0: input should be",
+        ),
+        (
+            ['file = "north.csv"', 'columns = "all"', "maximum_minutes = inf"],
+            "maximum_minutes = inf: input should be",
+        ),
         (['file = "north.csv"', 'columns = "all"', "private_seed = -1"], "private_seed = -1: input should be greater"),
         (
             ['file = "north.csv"', 'columns = "all"', 'own_samplers = "a:B"'],
@@ -98,22 +112,26 @@ def test_columns_are_allowed_by_name_or_by_their_array():
     assert made(columns="all").allows("income") and not made(columns=[]).allows("income")
 
 
+def ordered(model: Any, sampler: Any = None) -> Order:
+    return Order(model, sampler or {}, "", "", 1, 1, "float32", None, {}, {}, 1)
+
+
 def test_refusals_of_a_site_name_what_and_why():
-    allowed = made(minimum_rows=30, models=["mlp", "linear_regression"])
-    allowed.check_columns(["age", "x[3]"])
-    with pytest.raises(FederationError, match=r"^the columns 'income', 'z\[0\]' may not be used here\. Leave them out"):
-        allowed.check_columns(["age", "income", "z[0]"])
+    allowed = made(minimum_rows=30, models=["mlp", "linear_regression"], own_models=["a:model"], own_samplers=["a:B"])
     allowed.check_rows(30)
-    with pytest.raises(FederationError, match="only with at least 30 complete rows, and has fewer") as refusal:
+    with pytest.raises(Refused, match=r"fewer complete rows .* than it takes part with") as refusal:
         allowed.check_rows(29)
-    assert "29" not in str(refusal.value), "how many there are is the site's own business"
-    allowed.check_model({"name": "mlp"})
-    allowed.check_model({"object": "study:model"})  # refused where it is imported
-    for recipe in ({"name": "logistic_regression"}, {"name": None}, {}):
-        with pytest.raises(
-            FederationError, match=rf"^the model {recipe.get('name')!r} may not run here; .* allows mlp, linear_reg"
-        ):
-            allowed.check_model(recipe)
+    assert not re.search(r"\d", str(refusal.value)), "how many there are is the site's own business"
+    allowed.check_code(ordered({"name": "mlp"}, {"name": "FAHMC", "gradient": {"object": "a:B"}}))
+    allowed.check_code(ordered({"object": "a:model"}))
+    for model in ({"name": "logistic_regression"}, {"name": None}, {"name": ["mlp"]}, {}):
+        with pytest.raises(Refused, match=r"^the model .* may not run here"):
+            allowed.check_code(ordered(model))
+    with pytest.raises(Refused, match=r"^the model 'a:B' is not ready-made and not listed here"):
+        allowed.check_code(ordered({"object": "a:B"}))
+    for sampler in ({"object": "a:model"}, {"name": "FAHMC", "gradient": {"of": [{"object": "a:model"}]}}):
+        with pytest.raises(Refused, match=r"^'a:model' is not part of fahmc and not listed here"):
+            allowed.check_code(ordered({"name": "mlp"}, sampler))
 
 
 def test_rules_reach_the_site_s_workers_unchanged(tmp_path):
@@ -131,19 +149,19 @@ def test_rules_reach_the_site_s_workers_unchanged(tmp_path):
 def test_the_server_has_a_file_of_its_own(tmp_path):
     """It need not be there; what it lists may be imported to combine replies."""
     local, file = tmp_path / "local", tmp_path / "server.toml"
-    assert server_samplers(local) == []
+    assert read_server_rules(local) == ServerRules()
     file.write_text("")
-    assert server_samplers(local) == []
+    assert read_server_rules(local) == ServerRules()
     file.write_text('own_samplers = ["study:Own"]')
-    assert server_samplers(local) == ["study:Own"]
+    assert read_server_rules(local).own_samplers == ["study:Own"]
     for damaged, words in {
         "own_samplers": r"^the server's server\.toml cannot be read: ",
         'own_samplers = "study:Own"': r"refused\. server\.toml: own_samplers = 'study:Own': input should be a",
-        'samplers = ["study:Own"]': r"server\.toml: samplers is not known\. Known here: own_samplers\.",
+        'samplers = ["study:Own"]': r"samplers is not known\. Known here: own_samplers, maximum_megabytes\.",
     }.items():
         file.write_text(damaged)
         with pytest.raises(FederationError, match=words):
-            server_samplers(local)
+            read_server_rules(local)
 
 
 def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):

@@ -1,12 +1,15 @@
 """Messages keep every bit on their way, whatever their shapes and dtypes, and what is not one is refused."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fahmc import FAHMC, DebiasedFAHMC, Field
 from fahmc.engines.flare import messages
+from fahmc.engines.flare.arrays import arrays_to_text, text_to_arrays
+from fahmc.engines.flare.versions import own_versions
 from fahmc.engines.flare.wire import Layout
 from fahmc.engines.run import Block
 from fahmc.errors import FederationError
@@ -93,7 +96,7 @@ REQUESTS = [
     messages.Survey(["north"], {"outcome": "ill"}, {"north": 1.0}, 3.0),
     messages.Survey(["north"], None, None, 3.0),
     messages.Prepare("{}", 3.0, 1.0),
-    messages.Begin(4, 10, None, 2, messages.arrays_to_text({"position": np.ones(3)})),
+    messages.Begin(4, 10, None, 2, arrays_to_text({"position": np.ones(3)})),
     messages.Fetch("begun", 4, 2),
     messages.Stop(),
     messages.Close(),
@@ -117,7 +120,15 @@ def test_requests_come_back(request_):
 )
 def test_what_is_not_a_request_is_refused(values):
     with pytest.raises(FederationError, match="cannot read the request; is its fahmc as new as the analyst's"):
-        messages.read_request(values)
+        messages.read_request({"versions": own_versions(), **values})
+
+
+@pytest.mark.parametrize("theirs", [None, "0.1", {}, {"jax": "0.9.1"}, own_versions() | {"jax": "0.9.1"}])
+def test_an_analyst_of_other_versions_is_refused_whatever_he_asks(theirs):
+    with pytest.raises(
+        FederationError, match=r"^The analyst (runs .* jax 0\.9\.1|does not tell).* the server (runs )?fahmc"
+    ):
+        messages.read_request(messages.write_request(messages.Status()) | {"versions": theirs})
 
 
 @pytest.mark.parametrize(("squares", "gradients"), [(np.ones((2, 3)), None), (None, np.ones((2, 4, 3)))])
@@ -137,8 +148,49 @@ def test_blocks_come_back(squares, gradients):
             assert found[name].dtype == values.dtype
 
 
-def test_arrays_that_would_need_code_are_not_taken():
-    with pytest.raises(ValueError):
-        messages.text_to_arrays("not base 64!")
-    with pytest.raises(ValueError, match="allow_pickle=False"):
-        messages.text_to_arrays(messages.arrays_to_text({"position": np.array([print])}))
+def written(**changes: Any) -> str:
+    whole = json.loads(arrays_to_text({"x": np.arange(6.0).reshape(2, 3)}))
+    dtype, shape, content = whole["x"]
+    return json.dumps({"x": list(({"dtype": dtype, "shape": shape, "content": content} | changes).values())})
+
+
+def test_arrays_take_no_more_than_their_text():
+    np.testing.assert_array_equal(text_to_arrays(written())["x"], np.arange(6.0).reshape(2, 3))
+    for text in (
+        "not JSON!",
+        "[]",
+        "[" * 10_000,
+        written(dtype="object"),
+        written(dtype="S1000000"),
+        written(shape=[2, 2]),
+        written(shape=[2**40, 2**40]),
+        written(shape=[-2, -3]),
+        written(content="not base 64!"),
+        written(content=""),
+    ):
+        with pytest.raises(FederationError, match="cannot be read"):
+            text_to_arrays(text)
+    with pytest.raises(FederationError, match="position holds object; only numbers are sent"):
+        arrays_to_text({"position": np.array([print])})
+    with pytest.raises(FederationError, match="handed over rounds in a form that cannot be read"):
+        messages.text_to_block(written())
+
+
+def test_a_state_is_checked_against_what_the_order_declares():
+    layout = Layout(
+        {"position": Field((3,)), "clock": Field((), "int32", per_chain=False)}, CHAINS, np.dtype("float32")
+    )
+    state = {"position": np.zeros((2, 3), "float32"), "clock": np.asarray(1, "int32")}
+    layout.check(state, "The analyst")
+    for change, words in (
+        (
+            {"position": np.zeros((2, 4), "float32")},
+            r"sent float32 numbers of shape \[2, 4\] for position; expected is",
+        ),
+        ({"position": np.zeros((2, 3))}, "sent float64 numbers"),
+        ({"more": np.zeros(1)}, r"sent float64 numbers of shape \[1\] for more; expected is nothing\."),
+    ):
+        with pytest.raises(FederationError, match=f"^The analyst {words}"):
+            layout.check(state | change, "The analyst")
+    with pytest.raises(FederationError, match="sent nothing for clock; expected is int32 numbers of shape"):
+        layout.check({"position": state["position"]}, "The analyst")

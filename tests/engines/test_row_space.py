@@ -61,6 +61,17 @@ def test_draws_are_those_of_the_plain_path(units, name):
     assert fast.cost["bytes_to_server"] == plain.cost["bytes_to_server"]
 
 
+def test_offsets_and_weights_of_rows_count_alike():
+    rng = np.random.default_rng(6)
+    more = [{"offset": rng.normal(size=n), "weight": rng.uniform(0, 2, n)} for n in (4, 6, 5, 6)]
+    rows = fahmc.Federation.from_clients([own | extra for own, extra in zip(federation().rows, more, strict=True)])
+    sampler = fahmc.FAHMC(0.02, **UNITS["T divides K"])
+    plain, fast = (draw(MODELS["poisson"], sampler, federation=rows, row_space=choice) for choice in (False, True))
+    assert_same_draws(fast, plain, 1e-11)
+    without = draw(MODELS["poisson"], sampler, row_space=True)
+    assert np.abs(without.positions["intercept"] - fast.positions["intercept"]).max() > 1e-3
+
+
 def test_single_precision_agrees_to_its_rounding():
     sampler = fahmc.FAHMC(0.05, **UNITS["T divides K"])
     options = {"dtype": "float32", "num_rounds": 200}

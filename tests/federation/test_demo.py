@@ -26,6 +26,8 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path):
         "text": True,
         "cwd": tmp_path,
         "env": os.environ | {"TMPDIR": str(temporary)},
+        # Tests that a shell runs in the background ignore Ctrl-C, and so would what they start.
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     }
     with subprocess.Popen(command, **settings) as process:
         assert process.stderr is not None

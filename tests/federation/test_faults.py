@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -12,6 +18,7 @@ import pytest
 
 import fahmc
 from clinics import COLUMNS
+from fahmc.cli.federation import show_status
 from fahmc.engines import Flare
 from fahmc.engines.flare.processes import find_processes
 from fahmc.errors import FederationError
@@ -53,6 +60,33 @@ def test_what_is_killed_or_hangs_changes_no_bit(real, undisturbed):
     assert not any(psutil.pid_exists(pid) for pid in stopped), "the worker that hung is left behind"
 
 
+def test_a_site_that_is_silent_is_told_within_seconds_and_may_come_back(real, undisturbed, caplog):
+    silent, told, output = [], {}, mock.Mock()
+
+    def look_and_wake():
+        try:
+            fahmc.sample(MODEL, SITES, SAMPLER, engine=Flare(real.kits["analyst"].path), **RUN)
+        except FederationError as refusal:
+            told["refusal"] = str(refusal)
+        show_status(real.kits["analyst"].path, 0.0, output)
+        for process in silent:
+            process.resume()
+
+    def fall_silent():
+        silent[:] = [psutil.Process(pid) for pid in find_processes(real.kits["east"], only_workers=True)]
+        for process in silent:
+            process.suspend()
+        threading.Timer(5.0, look_and_wake).start()
+
+    engine = Saboteur(Flare(real.kits["analyst"].path, patience=120), {20: fall_silent})
+    draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, **RUN)
+    assert_same_bits(draws, undisturbed)
+    said = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(r"Waiting for east, lost [4-7] s ago\.", next(words for words in said if "Waiting" in words))
+    assert re.search(r"A run is in round \d+; waiting for east, lost \d+ s ago", str(output.show.call_args))
+    assert told["refusal"].startswith("Another run with this kit is in progress")
+
+
 def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, undisturbed, tmp_path):
     def leave():
         real.participants["north"].stop()
@@ -71,3 +105,34 @@ def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, un
     engine = Flare(real.kits["analyst"].path, patience=120)
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
     assert_same_bits(draws, undisturbed)
+
+
+ANALYST = """
+import os, signal, sys
+from pathlib import Path
+import fahmc
+from fahmc.engines import Flare
+from fahmc.engines.flare.kits import Kit
+from fahmc.engines.flare.processes import find_processes
+from saboteur import Saboteur
+from test_faults import MODEL, RUN, SAMPLER, SITES
+
+def die_while_the_server_is_at_work():
+    for pid in find_processes(Kit.load(Path(sys.argv[1]).parent / "north"), only_workers=True):
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+engine = Saboteur(Flare(sys.argv[1]), {20: die_while_the_server_is_at_work})
+fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=sys.argv[2], **RUN)
+"""
+
+
+def test_who_takes_over_from_an_analyst_who_was_killed_need_not_wait(real, undisturbed, tmp_path, caplog):
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-c", ANALYST, str(real.kits["analyst"].path), str(tmp_path)]
+    end = subprocess.run(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, check=False)
+    assert end.returncode == -signal.SIGKILL
+    engine = Flare(real.kits["analyst"].path, patience=120)
+    draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
+    assert_same_bits(draws, undisturbed)
+    assert "Another" not in caplog.text

@@ -18,6 +18,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 from harness import Finding, all_parts, try_cases
 
 _CHUNK = 250
+_CHUNKS_A_PROCESS = 4
 _SHOWN = 5
 
 
@@ -38,13 +39,16 @@ def main() -> int:
     print(f"{'part':<14}{'cases':>8}  {'unexpected':>10}  {'seconds':>8}  came to")
     for name in asked.parts or all_parts():
         outcomes, findings, seconds = Counter(), [], 0.0
-        with ProcessPoolExecutor(asked.processes, mp_context=workers, max_tasks_per_child=4) as pool:
-            chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
-            for done in as_completed([pool.submit(try_cases, name, chunk) for chunk in chunks]):
-                tally = done.result()
-                outcomes += tally.outcomes
-                findings += tally.findings
-                seconds += tally.seconds
+        chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
+        batch = _CHUNKS_A_PROCESS * asked.processes
+        for start in range(0, len(chunks), batch):
+            # Not by max_tasks_per_child, with which the pool of Python 3.11 may wait for ever.
+            with ProcessPoolExecutor(asked.processes, mp_context=workers) as pool:
+                tasks = [pool.submit(try_cases, name, chunk) for chunk in chunks[start : start + batch]]
+                for tally in (done.result() for done in as_completed(tasks)):
+                    outcomes += tally.outcomes
+                    findings += tally.findings
+                    seconds += tally.seconds
         came_to = ", ".join(f"{word} {count:,}" for word, count in sorted(outcomes.items()) if word != "unexpected")
         print(f"{name:<14}{last - first:>8,}  {len(findings):>10,}  {seconds:>8.0f}  {came_to}", flush=True)
         total += sorted(findings)

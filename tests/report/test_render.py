@@ -13,6 +13,7 @@ import pytest
 
 from fahmc.draws import Draws
 from fahmc.errors import DataError, SettingsError
+from fahmc.own_folder import MARKER
 from fahmc.report import parameter_table, plot_client_drift, write_report
 
 FILES = ["drift.png", "forest.png", "marginals.png", "report.html", "summary.csv", "summary.md", "trace.png"]
@@ -73,7 +74,7 @@ def page(folder):
 
 
 def test_all_files_are_there_and_the_page_needs_none_of_them(folder, page):
-    assert sorted(path.name for path in folder.iterdir()) == FILES
+    assert sorted(path.name for path in folder.iterdir()) == [MARKER, *FILES]
     assert len(page.images) == 4
     embedded = {base64.b64decode(source.removeprefix("data:image/png;base64,")) for source in page.images}
     assert embedded == {path.read_bytes() for path in folder.glob("*.png")}
@@ -183,7 +184,7 @@ def test_a_sampler_without_steps_and_drift_can_be_reported(make_draws, tmp_path)
     loaded = Draws.load(tmp_path / "run.nc")
     assert loaded.client_drift is None and loaded.client_names == bare.client_names
     page = Page(write_report(loaded, tmp_path / "report").read_text())
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == FILES[1:]
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [MARKER, *FILES[1:]]
     assert "have not met" in page.text and "step_size" not in page.text.split("Settings")[0]
     assert "It is not known" in page.text
     with pytest.raises(DataError, match="no client drift"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fahmc.report import judge, parameter_table
+from fahmc.report.verdict import chains_lost
 
 
 def with_stats(draws, **stats):
@@ -186,3 +187,14 @@ def test_an_exact_reference_tells_the_bias(federated, pooled, make_draws):
     assert "by comparison with the reference" in verdict_of(long, reference=exact).headline
     assert verdict_of(make_draws(seed=1, shift=0.3), reference=pooled).status == "bad"
     assert verdict_of(federated, reference=make_draws(seed=2)).status == "unknown"
+
+
+@pytest.mark.parametrize(("chains", "words"), [([1], "Every draw of chain 1 comes"), ([0, 3], "of 2 of 4 chains")])
+def test_chains_that_diverged_all_along_are_no_result_though_finite(certified, chains, words):
+    diverging = np.zeros((4, 1000), dtype=bool)
+    diverging[chains] = True
+    lost = with_stats(certified, diverging=diverging)
+    verdict = verdict_of(lost)
+    assert chains_lost(lost) == chains and not chains_lost(certified)
+    assert verdict.status == "bad" and words in verdict.faults[0] and "these numbers mean nothing" in verdict.faults[0]
+    assert verdict.setting == {"step_size": 0.002}, "half a step would hardly do"

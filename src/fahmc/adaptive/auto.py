@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
+from fahmc import door
 from fahmc.adaptive.adaptation import MOST_DIMENSIONS
 from fahmc.adaptive.bulk import find_bulk
 from fahmc.adaptive.exact import split, starts_from, transition
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
 from fahmc.adaptive.surrogate import Gaussian
-from fahmc.adaptive.surrogate_posterior import check_counts, giving_up, learn, unsettled
+from fahmc.adaptive.surrogate_posterior import giving_up, learn, unsettled
 from fahmc.adaptive.tuned import Tuned
 from fahmc.adaptive.weights import K_HAT_LIMIT
 from fahmc.data.federation import Federation
@@ -31,7 +32,8 @@ from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
 from fahmc.errors import SettingsError
-from fahmc.registry import register, require
+from fahmc.hints import Effective, Positive, Rounds
+from fahmc.registry import register
 
 Method = Literal["surrogate", "transition", "split", "fahmc"]
 # Numbers that a likelihood sees, up to which Hessians are asked for.
@@ -57,19 +59,14 @@ class Auto(Leader):
         `Minibatch` and its like leave FA-HMC as the only way.
     """
 
-    target_ess: int = 400
-    max_rounds: int = 5000
-    budget_bytes: float | None = None
+    target_ess: Effective = 400
+    max_rounds: Rounds = 5000
+    budget_bytes: Positive | None = None
     method: Method | None = None
     gradient: Gradient = FullGradient()
 
     def __post_init__(self):
-        check_counts(self, "target_ess", "max_rounds")
-        require("gradient", self.gradient)
-        if self.method not in (None, *get_args(Method)):
-            raise SettingsError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}, or none.")
-        if self.budget_bytes is not None and not self.budget_bytes > 0:
-            raise SettingsError(f"budget_bytes is {self.budget_bytes!r}; it must be above 0, or None.")
+        door.check(self)
 
     def check(self, federation: Federation) -> None:
         """Refuse what the gradient refuses."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fahmc import tree
 from fahmc.adaptive.knowledge import Knowledge
 from fahmc.adaptive.nuts import Nuts
 from fahmc.adaptive.propriety import improper
@@ -17,6 +18,7 @@ from fahmc.adaptive.questions import Scatter, is_seen
 from fahmc.adaptive.scouts import Scouts
 from fahmc.adaptive.surrogate import Gaussian, Quadratic, gaussian_posterior
 from fahmc.adaptive.weights import K_HAT_LIMIT, Weights, smoothed
+from fahmc.density.supports import present
 from fahmc.dynamics.sampler import Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run, first_chain
 from fahmc.errors import ModelError
@@ -229,12 +231,18 @@ class Inquiry:
         indices = evidence.weights.resample(count * run.num_chains, np.random.default_rng([run.seed, 4]))
         positions = evidence.positions[indices].reshape(run.num_chains, count, -1)
         log_weights = np.log(evidence.weights.values[indices] * len(evidence.positions)).reshape(run.num_chains, count)
-        variances = np.diag(evidence.weights.covariance(evidence.positions))
+        # What is known of every quantity that is presented: points and their weights tell it of any function.
+        presented = present(run.model, run.target.template, np.asarray(evidence.positions, np.float64))
+        values = tree.flatten_draws(presented, batch_ndim=1)
+        worth, scale = evidence.weights, np.sqrt(evidence.share)
+        variances, errors = worth.mean((values - worth.mean(values)) ** 2), worth.errors(values) / scale
+        with np.errstate(invalid="ignore"):  # of a constant, such as the zeros of a triangular matrix
+            sizes, sd_errors = variances / errors**2, worth.sd_errors(values) / scale
         weights = {
-            "k_hat": _finite(evidence.weights.k_hat),
-            "ess": (variances / evidence.errors**2).tolist(),
-            "mcse": evidence.errors.tolist(),
-            "mcse_sd": (evidence.weights.sd_errors(evidence.positions) / np.sqrt(evidence.share)).tolist(),
+            "k_hat": _finite(worth.k_hat),
+            "ess": sizes.tolist(),
+            "mcse": errors.tolist(),
+            "mcse_sd": sd_errors.tolist(),
             "num_points": len(evidence.positions),
         }
         stats = {"log_weight": log_weights.astype(run.dtype)}

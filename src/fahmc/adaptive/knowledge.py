@@ -34,7 +34,7 @@ class Knowledge:
 
     def __init__(self, target: Target, start: np.ndarray):
         self.target, self.start = target, np.asarray(start, np.float64)
-        self.is_identity = target.model.view_fn is None
+        self.is_identity = target.free.view_fn is None
         shapes = [leaf.shape for leaf in jax.tree.leaves(target.template)]
         cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
         structure = jax.tree.structure(target.template)
@@ -48,13 +48,13 @@ class Knowledge:
 
     def prior(self, position: Any) -> Any:
         """Return −log prior(θ) / τ."""
-        model = self.target.model
+        model = self.target.free
         value = jnp.asarray(model.logprior_fn(self._unravel(position)), position.dtype)
         return -value / model.temperature
 
     def view(self, position: Any) -> Any:
         """Return φ(θ)."""
-        return position if self.is_identity else ravel_pytree(self.target.model.view(self._unravel(position)))[0]
+        return position if self.is_identity else ravel_pytree(self.target.free.view(self._unravel(position)))[0]
 
     def views(self, positions: np.ndarray) -> np.ndarray:
         """Return φ(θ) of many positions."""

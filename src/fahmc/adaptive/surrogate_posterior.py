@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fahmc import door
 from fahmc.adaptive.adaptation import MOST_DIMENSIONS, adapt
 from fahmc.adaptive.bulk import find_bulk
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
@@ -22,6 +23,7 @@ from fahmc.adaptive.refinement import refine
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
 from fahmc.errors import SettingsError
+from fahmc.hints import Effective, Rounds
 from fahmc.registry import register
 
 
@@ -38,11 +40,11 @@ class SurrogatePosterior(Leader):
         Rounds after which it gives up, and says so.
     """
 
-    target_ess: int = 400
-    max_rounds: int = 100
+    target_ess: Effective = 400
+    max_rounds: Rounds = 100
 
     def __post_init__(self):
-        check_counts(self, "target_ess", "max_rounds")
+        door.check(self)
 
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome]:
         """Ask until the weights are good."""
@@ -81,11 +83,3 @@ def unsettled(inquiry: Inquiry) -> str:
         f"The importance weights did not settle within {inquiry.rounds_asked} rounds (k-hat "
         f"{evidence.weights.k_hat:.2f}, {evidence.ess:.0f} effective draws): trust neither means nor intervals."
     )
-
-
-def check_counts(settings: Leader, *names: str) -> None:
-    """Refuse what is no whole number of at least 1."""
-    for name in names:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SettingsError(f"{name} is {value!r}; it must be a whole number of at least 1.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from fahmc import door
 from fahmc.adaptive.bulk import find_bulk
 from fahmc.adaptive.exact import transition
 from fahmc.adaptive.inquiry import Inquiry
 from fahmc.adaptive.refinement import refine
-from fahmc.adaptive.surrogate_posterior import check_counts, giving_up
+from fahmc.adaptive.surrogate_posterior import giving_up
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
+from fahmc.hints import Effective, Rounds
 from fahmc.registry import register
 
 
@@ -28,11 +30,11 @@ class SurrogateTransition(Leader):
         Rounds after which it gives up, and says so.
     """
 
-    target_ess: int = 400
-    max_rounds: int = 100
+    target_ess: Effective = 400
+    max_rounds: Rounds = 100
 
     def __post_init__(self):
-        check_counts(self, "target_ess", "max_rounds")
+        door.check(self)
 
     def course(self, run: Run) -> Generator[Phase, PhaseResult, Outcome]:
         """Refine the surrogate, then propose from it until the chains agree."""

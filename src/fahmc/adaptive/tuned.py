@@ -31,18 +31,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
+from fahmc import door
 from fahmc.adaptive.inquiry import Inquiry, OutOfRounds
 from fahmc.adaptive.metric import Metric, learn_metric
-from fahmc.adaptive.surrogate_posterior import check_counts
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
-from fahmc.dynamics.fa_hmc import FAHMC, checked_number
+from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.dynamics.sampler import Leader, Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run
 from fahmc.errors import SettingsError
-from fahmc.registry import encode, register, require
+from fahmc.hints import Effective, Positive, Rounds, Share
+from fahmc.registry import encode, register
 from fahmc.report.convergence import ess, max_r_hat, mcse
 
 # Effective draws of the surrogate posterior that a metric and starts need.
@@ -120,12 +121,12 @@ class Look(NamedTuple):
 
     def is_shifted(self, limit: float) -> bool:
         """Whether some mean certainly is off by more than a limit."""
-        certain = norm.isf(_FALSE_ALARM / (2 * len(self.shift)))
+        certain = -ndtri(_FALSE_ALARM / (2 * len(self.shift)))
         return bool((np.abs(self.shift) - certain * self.error > limit).any())
 
     def is_spread(self, limit: float) -> bool:
         """Whether standard deviations certainly are too large by more than a share."""
-        return bool(self.spread - norm.isf(_FALSE_ALARM) * self.spread_error > (1 + limit) ** 2 - 1)
+        return bool(self.spread + ndtri(_FALSE_ALARM) * self.spread_error > (1 + limit) ** 2 - 1)
 
 
 def look(positions: np.ndarray, gradients: np.ndarray, covariance: np.ndarray | None, rate: float) -> Look:
@@ -175,19 +176,14 @@ class Tuned(Leader):
     """
 
     method: Literal["FAHMC", "FALD"] = "FAHMC"
-    target_ess: int = 400
-    max_rounds: int = 1000
-    max_bias: float = 0.1
+    target_ess: Effective = 400
+    max_rounds: Rounds = 1000
+    max_bias: Share = 0.1
     gradient: Gradient = FullGradient()
-    budget_bytes: float | None = None
+    budget_bytes: Positive | None = None
 
     def __post_init__(self):
-        check_counts(self, "target_ess", "max_rounds")
-        require("gradient", self.gradient)
-        if self.method not in ("FAHMC", "FALD"):
-            raise SettingsError(f"method is {self.method!r}; Tuned finds settings of 'FAHMC' or 'FALD'.")
-        limit = checked_number("max_bias", self.max_bias, lambda bias: 0 < bias <= 1, "above 0 and at most 1")
-        object.__setattr__(self, "max_bias", limit)
+        door.check(self)
 
     @property
     def allowance(self) -> str:

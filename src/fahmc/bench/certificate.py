@@ -24,6 +24,7 @@ from fahmc.bench.rounds.hospitals import heart_disease
 from fahmc.bench.rounds.problems import Problem, problem
 from fahmc.bench.rounds.references import Reference, reference
 from fahmc.data.federation import Federation
+from fahmc.durable import write_atomically
 from fahmc.dynamics.debiased import DebiasedFAHMC
 from fahmc.dynamics.fa_hmc import FAHMC
 from fahmc.errors import DivergenceError
@@ -198,7 +199,7 @@ class Results:
         values = {"facts": self.facts(), **asdict(self)}
         texts = {"results.json": json.dumps(values, indent=1), "table.md": self.table()}
         for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            write_atomically(folder / name, text.encode())
         return {name: str(folder / name) for name in texts}
 
 

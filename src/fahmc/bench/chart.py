@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fahmc.bench.results import Finding, in_figures
-from fahmc.report.canvas import COLOURS, dress, legend_below_title, panels
+from fahmc.durable import write_atomically
+from fahmc.report.canvas import COLOURS, as_image, dress, legend_below_title, panels
 
 _ROW_HEIGHT = 0.27
 # Colour and shape: told apart in grey as well.
@@ -57,4 +58,4 @@ def write_chart(findings: Sequence[Finding], path: Path) -> None:
     axis.set_ylim(len(ratios) - 0.5, -0.5)
     axis.set_xlabel("ratio (logarithmic); aims are lower bounds, but for times and memory upper ones", fontsize=9)
     legend_below_title(figure, axis)
-    figure.savefig(path)
+    write_atomically(path, as_image(figure, format="png"))

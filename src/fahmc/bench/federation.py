@@ -20,11 +20,12 @@ import psutil
 from fahmc.bench import messages
 from fahmc.data.sites import Sites
 from fahmc.density.model import Model
+from fahmc.durable import write_atomically
 from fahmc.dynamics.fa_hmc import FALD
+from fahmc.engines.flare.arrays import arrays_to_text
 from fahmc.engines.flare.engine import Flare, FlareRun
 from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.engines.flare.loopback import Loopback
-from fahmc.engines.flare.messages import arrays_to_text
 from fahmc.engines.flare.processes import find_processes
 from fahmc.engines.flare.rules import Rules
 from fahmc.engines.run import Run, begin
@@ -99,8 +100,8 @@ class FederationResults:
         """Write results.json and table.md."""
         folder.mkdir(parents=True, exist_ok=True)
         files = {name: folder / name for name in ("results.json", "table.md")}
-        files["results.json"].write_text(json.dumps(asdict(self), indent=1))
-        files["table.md"].write_text(f"{self.as_markdown()}\n{self.conclusion()}\n")
+        write_atomically(files["results.json"], json.dumps(asdict(self), indent=1).encode())
+        write_atomically(files["table.md"], f"{self.as_markdown()}\n{self.conclusion()}\n".encode())
         return {name: str(path) for name, path in files.items()}
 
 

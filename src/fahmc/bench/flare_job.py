@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from fahmc.engines.flare.arrays import text_to_arrays
 from fahmc.engines.flare.job import Job
-from fahmc.engines.flare.messages import Request, text_to_arrays
+from fahmc.engines.flare.messages import Request
 from fahmc.engines.flare.server import Server, call_sites
 from fahmc.engines.flare.site import Site, published
 from fahmc.errors import FederationError

@@ -11,6 +11,7 @@ from typing import Any
 
 from fahmc.bench.cases import Aim
 from fahmc.bench.timing import Rates, Spread
+from fahmc.durable import write_atomically
 from fahmc.experiments.machine import machine_facts
 
 
@@ -91,8 +92,8 @@ class Results:
         from fahmc.bench.chart import write_chart
 
         files = [folder / name for name in ("results.json", "table.md", "ratios.png")]
-        files[0].write_text(json.dumps(self.as_values(), indent=1) + "\n", encoding="utf-8")
-        files[1].write_text(markdown(self), encoding="utf-8")
+        write_atomically(files[0], (json.dumps(self.as_values(), indent=1) + "\n").encode())
+        write_atomically(files[1], markdown(self).encode())
         write_chart(self.findings, files[2])
         return files
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fahmc.cli.exits import EPILOG, exit_codes
+from fahmc.cli.exits import EPILOG, exit_codes, standard_streams
 
 app = typer.Typer(
     help="Bayesian federated learning: draw from one posterior while the rows stay with their owners.",
@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 federation_app = typer.Typer(
-    help="A real federation: make the kits, start the server and the sites, see who is there.",
+    help="A real federation: make the kits, start the server and the sites, see who is there and what is wrong.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -38,7 +38,8 @@ app.add_typer(federation_app, name="federation")
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name="fahmc")
+    with standard_streams():
+        app(prog_name="fahmc")
 
 
 def _print_version(is_asked: bool) -> None:
@@ -64,7 +65,10 @@ def _shared(
 
 
 Strict = Annotated[
-    bool, Option("--strict", help="End with exit code 7 if the verdict is not good, or the runs compared differ.")
+    bool,
+    Option(
+        "--strict", help="End with exit code 7 if the verdict is not good, the runs differ, or the model does not fit."
+    ),
 ]
 
 
@@ -172,13 +176,29 @@ def compare(first: RunPath, second: RunPath, is_strict: Strict = False) -> None:
     """Say whether two runs of one model differ by more than Monte Carlo error, and by how much."""
 
 
+RunFolder = Annotated[Path, Argument(metavar="RUN", help="Folder that `fahmc sample` wrote to.")]
+
+
+@_command("fit:check_run")
+def check(folder: RunFolder, is_strict: Strict = False) -> None:
+    """Say whether a run's model fits its rows, asking the sites if they have them; into its report, too."""
+
+
+@_command("fit:cross_validate")
+def loo(
+    folders: Annotated[list[Path], Argument(metavar="RUN...", help="Folders that `fahmc sample` wrote to.")],
+) -> None:
+    """Cross-validate a run's model, leaving out one row at a time; or compare the models of several runs."""
+
+
 @_command("bench:run_bench")
 def bench(
     workloads: Annotated[
         list[str] | None,
         Argument(
             help="W1, W1t, W2 to W7; by default all of these. Or federation: rounds between processes. Or rounds: how "
-            "many a posterior costs, and how far off it is. Or certificate: whether runs know their own error."
+            "many a posterior costs, and how far off it is. Or certificate: whether runs know their own error. Or "
+            "models: ready-made models next to NumPyro's."
         ),
     ] = None,
     folder: Annotated[Path, Option("--out", "-o", help="Folder for results.json, table.md and ratios.png.")] = Path(
@@ -187,7 +207,8 @@ def bench(
     repeats: Annotated[int | None, Option(min=1, help="How often every contender has its turn; 5.")] = None,
     seconds: Annotated[float | None, Option(min=0.001, help="About how long a turn lasts; 1.")] = None,
     problems: Annotated[
-        list[str] | None, Option("--problem", help="Of rounds: this one; may be given several times. All by default.")
+        list[str] | None,
+        Option("--problem", help="Of rounds or models: this one; may be given several times. All by default."),
     ] = None,
     num_seeds: Annotated[int | None, Option("--seeds", min=1, help="Of rounds: runs of each problem; 10.")] = None,
     num_data_seeds: Annotated[
@@ -234,7 +255,7 @@ def start(
         Path | None, Option(help="The site's rules, instead of site.toml in the kit: what may be computed here.")
     ] = None,
 ) -> None:
-    """Run the server or a site until Ctrl-C or `fahmc federation stop`."""
+    """Run the server or a site until Ctrl-C or `fahmc federation stop`, and say who is connected, refused or lost."""
 
 
 @_command("federation:show_status", federation_app)
@@ -244,12 +265,31 @@ def status(
         float, Option(min=0.0, help="Seconds to wait for all sites to be connected, with the analyst's kit.")
     ] = 0.0,
 ) -> None:
-    """Say who is connected and what runs (the analyst's kit), or whether a server or site runs here (its own kit)."""
+    """Say who is connected and what runs (the analyst's kit), or how a server or site here fares (its own kit)."""
 
 
 @_command("federation:stop_participant", federation_app)
 def stop(kit: KitFolder) -> None:
     """Stop a server or site that runs on this machine."""
+
+
+@_command("doctor:examine_kit", federation_app)
+def doctor(
+    kit: KitFolder,
+    data: Annotated[Path | None, Option(help="The site's table, as `start` would be given it.")] = None,
+    rules: Annotated[Path | None, Option(help="The site's rules, as `start` would be given them.")] = None,
+    seconds: Annotated[float, Option("--timeout", min=1.0, help="Seconds for all checks together.")] = 60.0,
+) -> None:
+    """Check what a kit's owner needs, from certificate to data, and say what to do; exit code 6 on a problem."""
+
+
+@_command("logs:show_logs", federation_app)
+def logs(
+    kit: KitFolder,
+    num_lines: Annotated[int, Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    is_following: Annotated[bool, Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+) -> None:
+    """Print what a server or site on this machine said, newest last: its states, warnings, and refusals in full."""
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from fahmc.bench.rounds.results import HEADINGS as HEADINGS_OF_ROUNDS
 from fahmc.bench.rounds.results import RIVAL_HEADINGS
 from fahmc.bench.rounds.suite import Plan, run_plan
 from fahmc.bench.suite import choose, run_suite
+from fahmc.cli.exits import NOT_GOOD
 from fahmc.cli.output import Output
 from fahmc.errors import SettingsError
+from fahmc.own_folder import own_folder
 from fahmc.report.quantities import in_time
 
 _COLOURS = {None: "", True: "green", False: "yellow"}
@@ -38,12 +40,12 @@ def run_bench(
 ) -> None:
     """Measure, write the files, and print the tables."""
     names = workloads or []
-    alone = next((name for name in names if name in ("federation", "rounds", "certificate")), None)
+    alone = next((name for name in names if name in ("federation", "rounds", "certificate", "models")), None)
     if alone is not None and len(names) > 1:
         raise SettingsError(f"{alone} is measured by itself; leave the other workloads to a run of their own.")
     timing = {"--repeats": repeats, "--seconds": seconds}
+    choosing = {"--problem": problems or None}
     counting = {
-        "--problem": problems or None,
         "--seeds": num_seeds,
         "--data-seeds": num_data_seeds,
         "--rivals": with_rivals or None,
@@ -51,17 +53,19 @@ def run_bench(
     if alone is not None:
         _refuse(timing, f"{alone} takes no turns")
     if alone != "rounds":
-        _refuse(counting, "it is for `fahmc bench rounds`")
+        _refuse(counting if alone == "models" else choosing | counting, "it is for `fahmc bench rounds`")
+    if alone == "models":
+        return _bench_models(problems or (), folder, is_quick, output)
+    chosen = () if alone is not None else choose(names, is_quick=is_quick)
+    plan = Plan(tuple(problems or ()), num_seeds or 10, num_data_seeds or 1, with_rivals, is_quick)
+    own_folder(folder, "fahmc bench")
     if alone == "rounds":
-        plan = Plan(tuple(problems or ()), num_seeds or 10, num_data_seeds or 1, with_rivals, is_quick)
         return _bench_rounds(plan, folder, output)
     if alone == "federation":
         return _bench_federation(folder, is_quick, output)
     if alone == "certificate":
         return _bench_certificate(folder, is_quick, output)
     began = time.perf_counter()
-    chosen = choose(names, is_quick=is_quick)
-    folder.mkdir(parents=True, exist_ok=True)
     defaults = (2, 0.02) if is_quick else (5, 1.0)
     results = run_suite(chosen, repeats=repeats or defaults[0], seconds=seconds or defaults[1], log=output.log)
     if is_quick:
@@ -160,6 +164,33 @@ def _bench_certificate(folder: Path, is_quick: bool, output: Output) -> None:
         f"Done in {in_time(results.seconds)}. Numbers and table: {escape(str(folder))}/",
     )
     output.result(files=files, facts=facts, **asdict(results))
+
+
+def _bench_models(cases: Sequence[str], folder: Path, is_quick: bool, output: Output) -> None:
+    """Hold models against NumPyro's, write the files, print the table; a good verdict that is wrong is an error."""
+    from fahmc.bench.models.cases import check_names
+    from fahmc.bench.models.results import HEADINGS as HEADINGS_OF_MODELS
+    from fahmc.bench.models.suite import run_cases
+
+    check_names(cases)
+    own_folder(folder, "fahmc bench")
+    results = run_cases(cases, is_quick=is_quick, log=output.log)
+    files = results.write(folder)
+    printed = Table(title="Next to NumPyro on pooled rows", title_justify="left")
+    for heading in HEADINGS_OF_MODELS:
+        printed.add_column(heading, no_wrap=heading == "model")
+    for one in results.compared:
+        colour = "red" if one.is_false_green else "green" if one.verdict == "good" else "yellow"
+        printed.add_row(*map(escape, one.row()), style=colour)
+    output.show(
+        printed,
+        *map(escape, results.notes()),
+        "A quick run shows that everything works; its numbers mean nothing." if is_quick else results.conclusion(),
+        f"Done in {in_time(results.seconds)}. Numbers and table: {escape(str(folder))}/",
+    )
+    exit_code = NOT_GOOD if results.false_greens and not is_quick else 0
+    output.result(exit_code=exit_code, files=files, conclusion=results.conclusion(), **results.as_values())
+    output.end(exit_code)
 
 
 def _table(name: str, findings: list[Finding]) -> Table:

@@ -7,8 +7,6 @@ class that they name, so the file takes exactly what the library takes. Every re
 from __future__ import annotations
 
 import dataclasses
-import re
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,11 +16,20 @@ import fahmc
 from fahmc import registry
 from fahmc.cli.own_code import import_model, import_object, references
 from fahmc.cli.sections import Config, DataSection, sentence
-from fahmc.cli.toml_lines import Source, locate_keys
+from fahmc.cli.toml_lines import Source, locate_keys, parse_toml
 from fahmc.data import partition
 from fahmc.data.study import Study, build_study
 from fahmc.data.tables import read_arrays, read_clients, read_sites
-from fahmc.errors import DataError, SettingsError
+from fahmc.engines.flare.kits import Kit
+from fahmc.errors import DataError, ModelError, SettingsError
+from fahmc.models.recipes import following_formula
+from fahmc.report.quantities import in_bytes
+
+MAX_BYTES = 16_000_000
+"""Of a configuration file: enough for a dense mass matrix of a thousand parameters."""
+
+# Of what is wrong with a file, at a time.
+_MAX_SENTENCES = 5
 
 
 class Job(NamedTuple):
@@ -47,7 +54,14 @@ def load_config(file: str | Path) -> Config:
 def read_text(path: Path) -> str:
     """Read the text of a configuration file."""
     try:
-        return path.read_text(encoding="utf-8")
+        # A pipe that nobody writes to would be waited for without end.
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"{path} is not a file; give the configuration as a TOML file.")
+        if path.stat().st_size > MAX_BYTES:
+            raise SettingsError(
+                f"{path} has {in_bytes(path.stat().st_size)}; settings take {in_bytes(MAX_BYTES)} at most."
+            )
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
@@ -56,23 +70,29 @@ def read_text(path: Path) -> str:
 
 def parse_config(text: str, path: Path) -> Config:
     """Check the text of a configuration; relative paths in it start at the folder of ``path``."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"\(at line (\d+), ", str(error))
-        place = f"{path.name}, line {line[1]}" if line else path.name
-        raise SettingsError(f"{place}: this is not TOML: {error}. A setting reads: key = value.") from error
+    table = parse_toml(text, path.name)
     source = Source(path, locate_keys(text))
     try:
         config = Config.model_validate(table)
     except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(sentence(source, entry) for entry in error.errors())) from error
+        sentences = [sentence(source, entry) for entry in error.errors()[:_MAX_SENTENCES]]
+        raise SettingsError("\n".join(sentences)) from error
     config._source = source
     # What needs no data is tried now, so that a long read does not end at a misspelled setting.
+    _check_formula(config)
     build_model(config)
     build_sampler(config)
     _build_stop_rule(config)
     return config
+
+
+def _check_formula(config: Config) -> None:
+    """Read the formula while its line is known."""
+    if config.data.formula is not None:
+        try:
+            _ = config.data.columns
+        except DataError as error:
+            raise config._source.refusal(("data", "formula"), str(error)) from error
 
 
 def build(config: Config, kit: Path | None = None) -> Job:
@@ -84,16 +104,29 @@ def build(config: Config, kit: Path | None = None) -> Job:
             if kit is None
             else f"--federation is {kit}, but a section [federation] is missing; add the server and the sites.",
         )
+    if kit is not None:
+        _check_kit(config, kit)
     federation, study = (build_sites(config), None) if kit is not None else build_federation(config)
     model = build_model(config, study)
     if study is not None:
-        _check_outcome(config._source, model, study)
+        _check_outcome(config, model, study)
     run_kwargs = config.run.model_dump(exclude={"output", "stop_when"}) | {"stop_when": _build_stop_rule(config)}
     if kit is not None and config.federation is not None:
         timeouts = config.federation.model_dump(include={"round_timeout", "patience", "setup_timeout"})
         run_kwargs["engine"] = fahmc.engines.Flare(kit, **timeouts)
     output = config._source.path.parent / config.run.output
     return Job(model, federation, build_sampler(config), run_kwargs, output, study)
+
+
+def _check_kit(config: Config, kit: Path) -> None:
+    """Refuse a kit that was made for another study than the file describes, before anybody is waited for."""
+    source, named, own = config._source, config.federation, Kit.load(kit)
+    assert named is not None
+    own.require_analyst()
+    who = named.model_dump(include={"server", "sites", "analyst"}) | {"study": named.study or source.path.stem}
+    if unlike := own.disagreements(**who):
+        lines = (f"{source.place(('federation', key))}: {words}" for key, words in unlike.items())
+        raise SettingsError("\n".join(lines))
 
 
 def build_sampler(config: Config) -> Any:
@@ -117,7 +150,7 @@ def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
     data, source = config.data, config._source
     study = None
     try:
-        if data.outcome is None:
+        if data.outcome is None and data.formula is None:
             clients = _read_untouched(data, source.path.parent)
         else:
             study = _read_study(data, source.path.parent)
@@ -135,15 +168,25 @@ def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
 
 def build_sites(config: Config) -> fahmc.Sites:
     """Say what the sites of a real federation shall take from their tables."""
-    settings = config.data.model_dump(exclude={"file", "site_column", "clients"})
+    data = config.data
     try:
-        return fahmc.Sites(**settings)
+        return fahmc.Sites(**vars(data.columns), weights=data.weights)
     except DataError as error:
         raise DataError(f"{config._source.place(('data',))}: {error}") from error
 
 
 def build_model(config: Config, study: Study | None = None) -> fahmc.Model:
-    """Build the model of [model]; a ready-made one takes the features' names from the study."""
+    """Build the model of [model]; a ready-made one takes its features' names from the study and follows the formula."""
+    model = _build_model(config, study)
+    if config.data.formula is None:
+        return model
+    try:
+        return following_formula(model, config.data.columns.model_settings)
+    except ModelError as error:
+        raise config._source.refusal(("data", "formula"), str(error)) from error
+
+
+def _build_model(config: Config, study: Study | None) -> fahmc.Model:
     source, settings = config._source, dict(config.model)
     where, reference = ("model", "object"), settings.get("object")
     if reference is not None:
@@ -178,7 +221,7 @@ def _read_study(data: DataSection, folder: Path) -> Study:
     else:
         assert data.file is not None and data.site_column is not None  # checked by DataSection
         tables = read_sites(folder / data.file, data.site_column)
-    return build_study(tables, data)
+    return build_study(tables, data.columns)
 
 
 def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:
@@ -192,10 +235,12 @@ def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:
     return arrays if data.clients is not None else partition.by_column(arrays[""], data.site_column or "")
 
 
-def _check_outcome(source: Source, model: fahmc.Model, study: Study) -> None:
+def _check_outcome(config: Config, model: fahmc.Model, study: Study) -> None:
     """Let the model look at the outcome now, while the line that chose it is known."""
+    source = config._source
     for client, rows in study.clients.items():
         complaint = model.validate_fn(rows) if model.validate_fn is not None else None
         if complaint:
             levels = f" Its levels are {', '.join(study.outcome_levels)}." if study.outcome_levels else ""
-            raise source.refusal(("data", "outcome"), f"client {client!r}: {complaint}{levels}")
+            chosen_by = "outcome" if config.data.formula is None else "formula"
+            raise source.refusal(("data", chosen_by), f"client {client!r}: {complaint}{levels}")

@@ -21,7 +21,7 @@ from rich.table import Table
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.tuned import Tuned
 from fahmc.cli.exits import NOT_GOOD
-from fahmc.cli.folder import ResultFolder, Words
+from fahmc.cli.folder import DEMO, ResultFolder, Words
 from fahmc.cli.output import Output, in_count, in_r_hat, interval, parameter_rows, verdict_lines
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -32,7 +32,6 @@ from fahmc.dynamics.hmc import HMC
 from fahmc.engines.flare.engine import Flare
 from fahmc.engines.flare.loopback import Loopback
 from fahmc.engines.flare.rules import Rules
-from fahmc.errors import SettingsError
 from fahmc.models import logistic_regression
 from fahmc.report import Verdict, judge, parameter_table
 from fahmc.report.quantities import in_bytes, in_time, rounded
@@ -56,9 +55,7 @@ def run_demo(folder: Path, seed: int, is_federated: bool, is_strict: bool, outpu
     """Sample the trial three times, compare, and write the report."""
     began = time.perf_counter()
     results = ResultFolder(folder)
-    results.create()
-    if results.has_job():
-        raise SettingsError(f"{folder} holds a run of `fahmc sample`; choose another folder with --output.")
+    results.take(DEMO)
     study = load_opt_trial()
     runs: dict[str, Draws] = {}
     with results.writing():

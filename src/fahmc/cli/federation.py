@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 import time
 from contextlib import closing
@@ -14,16 +13,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from fahmc.cli.config import load_config
+from fahmc.cli.news import condition, news, title
 from fahmc.cli.output import Output
 from fahmc.engines.flare.connection import Connection, Unreachable
+from fahmc.engines.flare.credentials import check_credentials
 from fahmc.engines.flare.kits import Kit, make_kits
+from fahmc.engines.flare.line import find_fault
+from fahmc.engines.flare.lookout import LOST_AFTER, in_words
 from fahmc.engines.flare.messages import Status
 from fahmc.engines.flare.processes import Participant, running_pid, stop_elsewhere
-from fahmc.engines.flare.rules import RULES_FILE, read_rules
+from fahmc.engines.flare.rules import RULES_FILE, Rules, read_rules
+from fahmc.engines.flare.state import State, read_state
+from fahmc.engines.flare.watch import Awaited
 from fahmc.errors import FederationError, SettingsError
 
-# Between two looks at a federation that is not complete.
-_POLL = 0.5
+# Seconds between two looks at a federation that is not complete, and for an attempt to find out why.
+_POLL, _ATTEMPT = 0.5, 5.0
 
 
 def make_study_kits(file: Path, folder: Path, output: Output) -> None:
@@ -34,11 +39,13 @@ def make_study_kits(file: Path, folder: Path, output: Output) -> None:
             ("federation",), 'a section [federation] is missing; add server = "host:port" and sites = [...].'
         )
     data, names = config.data, config.federation
-    columns = None if data.features is None or data.outcome is None else [data.outcome, *data.features]
+    study = names.study or file.stem
+    asked = data.columns
+    columns = None if asked.features is None else asked.in_table(asked.features)
     with output.working("Making certificates"):
         who = names.model_dump(include={"server", "sites", "analyst"})
-        kits = make_kits(folder, study=file.stem, columns=columns, **who)
-    table = Table("kit", "goes to", "who runs there", title=f"Start-up kits of study {file.stem}", title_justify="left")
+        kits = make_kits(folder, study=study, columns=columns, **who)
+    table = Table("kit", "goes to", "who runs there", title=f"Start-up kits of study {study}", title_justify="left")
     for name, kit in kits.items():
         owner, command = _instructions(kit, file)
         table.add_row(escape(str(folder / name)), owner, escape(command))
@@ -69,51 +76,72 @@ def run_participant(kit: Path, data: Path | None, rules: Path | None, output: Ou
     }
     try:
         participant.start()
-        output.log(_greeting(own, allowed))
+        if allowed is not None:
+            output.log(_greeting(own, allowed))
+        state, was_up = State("starting"), False
         while not asked_to_stop.is_set():
             participant.wait(0.5)
+            before, state = state, read_state(own) or state
+            for words in news(own, before, state, was_up):
+                output.log(words)
+            was_up = was_up or state.word in ("connected", "listening")
     finally:
         participant.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    output.log(f"{_title(own)} is stopped.")
+    output.log(f"{title(own)} is stopped.")
     output.result("stopped", kit=own.path)
 
 
-def _greeting(kit: Kit, rules: Any) -> str:
-    words = f"{_title(kit)} of study {kit.study} is running; Ctrl-C, or `fahmc federation stop {kit.path}`, stops it."
-    if kit.role == "server":
-        return words
+def _greeting(kit: Kit, rules: Rules) -> str:
     columns = "every column" if rules.columns == "all" else f"the columns {', '.join(rules.columns)}"
-    words += f"\nOthers may compute with {columns} of {rules.file}, if at least {rules.minimum_rows} rows are complete."
-    host, _, port = kit.server.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=2.0).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        words += f"\nThe server {kit.server} does not answer yet ({reason}); the site goes on trying."
-    return words
+    return (
+        f"Site {kit.name} of study {kit.study} is started; Ctrl-C, or `fahmc federation stop {kit.path}`, stops it.\n"
+        f"Others may compute with {columns} of {rules.file}, if at least {rules.minimum_rows} rows are complete."
+    )
 
 
 def show_status(kit: Path, wait: float, output: Output) -> None:
     """Say who is there, once all are or the time to wait for them is over."""
     own = Kit.load(kit)
     if own.role != "analyst":
-        pid = running_pid(own)
-        output.show(f"{_title(own)} {'does not run' if pid is None else f'runs (process {pid})'} on this machine.")
-        return output.result(**{own.role: own.name, "process": pid})
+        return _show_own_status(own, output)
+    check_credentials(own)
     try:
         with closing(Connection(own)) as connection:
             connected = _await_sites(connection, own, wait)
-            rounds = [_round_of(connection, str(job["job_id"])) for job in connection.running_jobs()]
+            statuses = [_status_of(connection, str(job["job_id"])) for job in connection.running_jobs()]
     except Unreachable as error:
-        raise FederationError(f"{own.server}: {error}. Is the server running, and reachable from here?") from error
-    table, sites = Table("site", ""), {site: site in connected for site in own.sites}
+        fault = find_fault(own, _ATTEMPT)
+        raise fault or FederationError(f"{own.server}: {error}. The server listens; is it just starting?") from error
+    sites = {site: site in connected for site in own.sites}
+    rounds = [status.get("round") for status in statuses]
+    runs = [_run_in_words(status) for status in statuses] or ["Nothing is being sampled."]
+    if missing := [site for site, is_connected in sites.items() if not is_connected]:
+        runs.append(f"Waiting for {', '.join(missing)}: a run begins, or goes on, when all sites are there.")
+    output.show(f"Study {own.study}, server {own.server}", _sites_table(sites), *runs)
+    output.result(server=own.server, sites=sites, rounds=rounds)
+
+
+def _show_own_status(kit: Kit, output: Output) -> None:
+    """Say how a server or site fares that runs on this machine, as far as it can know."""
+    process = running_pid(kit)
+    state = read_state(kit) if process is not None else None
+    output.show(*map(escape, condition(kit, process, state)))
+    values: dict[str, Any] = {kit.role: kit.name, "process": process}
+    if state is not None:
+        values |= {"state": state.word, "reason": state.reason, "since": state.since, "silent_for": state.silence}
+        if kit.role == "server":
+            values["sites"] = {site: site in state.sites for site in kit.sites}
+            output.show(_sites_table(values["sites"]))
+    output.result(**values)
+
+
+def _sites_table(sites: dict[str, bool]) -> Table:
+    table = Table("site", "")
     for site, is_connected in sites.items():
         table.add_row(site, "[green]connected[/]" if is_connected else "[yellow]not connected[/]")
-    runs = ["A run is starting." if number is None else f"A run is in round {number:,}." for number in rounds]
-    output.show(f"Study {own.study}, server {own.server}", table, *(runs or ["Nothing is being sampled."]))
-    output.result(server=own.server, sites=sites, rounds=rounds)
+    return table
 
 
 def _await_sites(connection: Connection, kit: Kit, seconds: float) -> list[str]:
@@ -129,11 +157,19 @@ def _await_sites(connection: Connection, kit: Kit, seconds: float) -> list[str]:
         time.sleep(_POLL)
 
 
-def _round_of(connection: Connection, job: str) -> int | None:
+def _status_of(connection: Connection, job: str) -> dict[str, Any]:
     try:
-        return connection.command(job, Status(), wait=0.0).get("round")
+        return connection.command(job, Status(), wait=0.0)
     except Unreachable:
-        return None
+        return {}
+
+
+def _run_in_words(status: dict[str, Any]) -> str:
+    number = status.get("round")
+    words = "A run is starting" if number is None else f"A run is in round {number:,}"
+    awaited = [Awaited(*entry) for entry in status.get("awaited", ())]
+    slow = [in_words(one) for one in awaited if one.asked_for >= LOST_AFTER]
+    return f"{'; '.join([words, *slow])}."
 
 
 def stop_participant(kit: Path, output: Output) -> None:
@@ -142,9 +178,5 @@ def stop_participant(kit: Path, output: Output) -> None:
     if own.role == "analyst":
         raise SettingsError(f"{kit} is the analyst's kit, of which nothing runs; Ctrl-C ends `fahmc sample`.")
     was_running = stop_elsewhere(own)
-    output.log(f"{_title(own)} {'is stopped' if was_running else 'was not running'}.")
+    output.log(f"{title(own)} {'is stopped' if was_running else 'was not running'}.")
     output.result(was_running=was_running)
-
-
-def _title(kit: Kit) -> str:
-    return "The server" if kit.role == "server" else f"Site {kit.name}"

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fahmc.errors import OutputError
 from fahmc.report.quantities import in_bytes, in_time, in_words, rounded
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Output(NamedTuple):
     def log(self, message: str) -> None:
         """Say on standard error what is going on."""
         if not self.is_quiet:
-            print(message, file=sys.stderr, flush=True)
+            with suppress(OSError):  # a full standard error does not stop the work
+                print(message, file=sys.stderr, flush=True)
 
     @contextmanager
     def working(self, message: str) -> Iterator[None]:
@@ -57,8 +59,9 @@ class Output(NamedTuple):
         """Print tables and sentences on standard output, unless it is for a program or for nobody."""
         if not (self.as_json or self.is_quiet):
             console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
-            for renderable in renderables:
-                console.print(renderable)
+            with _written():
+                for renderable in renderables:
+                    console.print(renderable)
 
     def end(self, exit_code: int) -> None:
         """Leave the command, whose work is done, with an exit code other than 0."""
@@ -74,7 +77,20 @@ class Output(NamedTuple):
                 inf_nan_mode="null",
                 fallback=lambda value: value.item() if hasattr(value, "item") else str(value),
             )
-            print(json.dumps(plain, indent=1, allow_nan=False))
+            with _written():
+                print(json.dumps(plain, indent=1, allow_nan=False))
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Have standard output written now, so that a full disk is blamed on it and not on a run's folder."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(error) from error
 
 
 def open_output(command: str, as_json: bool, is_quiet: bool) -> Output:

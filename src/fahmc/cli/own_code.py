@@ -12,7 +12,7 @@ from typing import Any
 
 import fahmc
 from fahmc.cli.toml_lines import KeyPath, Source
-from fahmc.errors import nearest
+from fahmc.errors import nearest, shown
 
 
 def references(table: Any, where: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -28,8 +28,8 @@ def import_object(source: Source, where: KeyPath, reference: Any) -> Any:
     """Import ``module:attribute``, also from the folder of the configuration file."""
     path = ".".join(where)
     module_name, _, attribute = str(reference).partition(":")
-    if not module_name or not attribute:
-        raise source.refusal(where, f'{path} = {reference!r}: it should read "module:attribute".')
+    if not isinstance(reference, str) or not module_name or not attribute:
+        raise source.refusal(where, f'{path} = {shown(reference)}: it should read "module:attribute".')
     folder = str(source.path.resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -38,7 +38,7 @@ def import_object(source: Source, where: KeyPath, reference: Any) -> Any:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise source.refusal(where, _own_fault(path, f"importing {module_name}", error, folder)) from error
-        message = f"{path} = {reference!r}: {error}. Put {module_name}.py next to this file, or install it."
+        message = f"{path} = {shown(reference)}: {error}. Put {module_name}.py next to this file, or install it."
         raise source.refusal(where, message) from error
     except (Exception, SystemExit) as error:
         raise source.refusal(where, _own_fault(path, f"importing {module_name}", error, folder)) from error

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from fahmc.cli.config import Job, build, parse_config, read_text
-from fahmc.cli.exits import NOT_GOOD
-from fahmc.cli.folder import ResultFolder, Words
+from fahmc.cli.exits import DIVERGED, NOT_GOOD
+from fahmc.cli.fit import check_cheaply
+from fahmc.cli.folder import SAMPLE, ResultFolder, Words, find_run
 from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
+from fahmc.cli.sections import Config
 from fahmc.data.federation import Federation
 from fahmc.draws import Draws
 from fahmc.errors import CheckpointError, DivergenceError, FederationError
+from fahmc.own_folder import REPORT
 from fahmc.report import judge, parameter_table
+from fahmc.report.verdict import chains_lost
 from fahmc.sample import sample
 
 
@@ -23,17 +27,19 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: boo
     config = parse_config(text, file)
     job = build(config, kit)
     results = ResultFolder(folder or job.output)
-    results.create()
-    with results.writing(), results.locked():
-        results.claim(text, config, kit)
+    _check_apart(config, results.path)
+    results.take(SAMPLE)
+    with results.writing(), results.locked(), results.claimed(text, config, kit):
         results.write_words(_words(config._source.path.stem, job))
-        exit_code = _conclude(_sample_durably(job, results, output), results, is_strict, output)
+        draws = _sample_durably(job, results, output)
+        check_cheaply(draws, job, results, output)
+        exit_code = _conclude(draws, results, is_strict, output)
     output.end(exit_code)
 
 
 def resume_run(folder: Path, is_strict: bool, output: Output) -> None:
     """Continue a run of `fahmc sample` that did not reach its end."""
-    results = _find_run(folder)
+    results = find_run(folder)
     with results.writing(), results.locked():
         config, kit = results.load_run()
         finished = _load_finished(results, config.run.num_rounds)
@@ -43,15 +49,17 @@ def resume_run(folder: Path, is_strict: bool, output: Output) -> None:
             output.result(**values)
             exit_code = values["exit_code"]
         else:
-            draws = finished or _sample_durably(build(config, kit), results, output)
+            job = build(config, kit)
+            draws = finished or _sample_durably(job, results, output)
+            check_cheaply(draws, job, results, output)
             exit_code = _conclude(draws, results, is_strict, output)
     output.end(exit_code)
 
 
 def remake_report(target: Path, folder: Path | None, is_strict: bool, output: Output) -> None:
     """Make the report again from the draws in a folder, or from one file of draws."""
+    source = ResultFolder(target)
     if target.is_dir():
-        source = ResultFolder(target)
         if not source.draws.exists():
             hint = "; `fahmc resume` finishes its run first" if source.has_job() else ""
             raise CheckpointError(f"{target} holds no draws.nc, so there is nothing to report{hint}.")
@@ -61,11 +69,26 @@ def remake_report(target: Path, folder: Path | None, is_strict: bool, output: Ou
     else:
         draws, reference, words = Draws.load(target), None, Words(title=target.stem)
         results = ResultFolder(folder or target.with_name(f"{target.stem}-report"))
-    results.create()
+    results.take(REPORT)
     with results.writing():
         results.write_words(words)
+        if target.is_dir() and (fit := source.read_fit(draws)) is not None:
+            results.write_fit(fit, draws)
         exit_code = _conclude(draws, results, is_strict, output, reference)
     output.end(exit_code)
+
+
+def _check_apart(config: Config, folder: Path) -> None:
+    """Refuse rows that lie where the results shall go."""
+    data, source = config.data, config._source
+    files = list((data.clients or {}).values()) + ([] if data.file is None else [data.file])
+    for file in files:
+        if folder.resolve() in (source.path.parent / file).resolve().parents:
+            raise source.refusal(
+                ("run", "output"),
+                f"the results shall go to {folder}, but {file} with rows of this study lies there, and could be "
+                "replaced. Give them a folder of their own: run.output, or --output.",
+            )
 
 
 def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
@@ -114,7 +137,8 @@ def _as_values(draws: Draws, results: ResultFolder, table: Any, is_strict: bool)
     """Say for programs what was drawn and where it lies."""
     verdict = judge(draws, table)
     return {
-        "exit_code": NOT_GOOD if is_strict and not verdict.is_good else 0,
+        # Finite numbers that mean nothing are no success, asked for or not.
+        "exit_code": DIVERGED if chains_lost(draws) else NOT_GOOD if is_strict and not verdict.is_good else 0,
         "status": draws.settings.get("ended", "complete"),
         "output": results.path,
         "files": results.files(),
@@ -135,14 +159,16 @@ def _words(name: str, job: Job) -> Words:
         return Words(title=name)
     sizes = dict(zip(job.federation.names, map(int, job.federation.sizes), strict=True))
     spreads = {feature: scale.sd for feature, scale in job.study.standardization.items()} if job.study else {}
-    return Words(title=name, notes=_notes(sizes, job.study.dropped if job.study else {}, spreads))
+    notes = _notes(sizes, job.study.dropped if job.study else {}, spreads)
+    return Words(title=name, notes=[*notes, *(job.study.remarks if job.study else ())])
 
 
 def _words_of_sites(title: str, draws: Draws) -> Words:
     """Say the same of a real federation, as its sites reported it."""
     about = draws.settings["sites"]
     spreads = {feature: sd for feature, (_, sd) in about.get("standardization", {}).items()}
-    return Words(title=title, notes=_notes(draws.settings["clients"], about.get("dropped", {}), spreads))
+    notes = _notes(draws.settings["clients"], about.get("dropped", {}), spreads)
+    return Words(title=title, notes=[*notes, *about.get("remarks", ())])
 
 
 def _notes(sizes: Mapping[str, int], dropped: Mapping[str, int], spreads: Mapping[str, float]) -> list[str]:
@@ -154,22 +180,6 @@ def _notes(sizes: Mapping[str, int], dropped: Mapping[str, int], spreads: Mappin
         features = ", ".join(f"{name} (sd {sd:.4g})" for name, sd in spreads.items())
         notes.append(f"Standardised features, whose coefficients are per standard deviation: {features}.")
     return notes
-
-
-def _find_run(folder: Path) -> ResultFolder:
-    """Return the folder of a run of `fahmc sample`, or say why this is none."""
-    for candidate in (folder, folder.parent):
-        results = ResultFolder(candidate)
-        # The second case: somebody named the checkpoint inside the folder.
-        if results.has_job() and (candidate == folder or folder.name == results.checkpoint.name):
-            return results
-    if (folder / "run.json").exists():
-        raise CheckpointError(
-            f"{folder} is the checkpoint of a Python call; the same fahmc.sample(...) call with the same "
-            "checkpoint_dir continues it."
-        )
-    what = "does not exist" if not folder.exists() else "holds no run of `fahmc sample`"
-    raise CheckpointError(f"{folder} {what}; give the folder that `fahmc sample` wrote to.")
 
 
 def _load_finished(results: ResultFolder, num_rounds: int | None) -> Draws | None:

@@ -11,11 +11,13 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from fahmc.cli.toml_lines import KeyPath, Source
 from fahmc.data.columns import Columns
+from fahmc.errors import shown
+from fahmc.hints import Chains, Rounds, Seed, WarmupRounds
 from fahmc.registry import unknown_key
 
 
 class _Section(pydantic.BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class DataSection(_Section, Columns):  # pyright: ignore[reportGeneralTypeIssues]  # frozen, by its model_config
@@ -31,13 +33,23 @@ class DataSection(_Section, Columns):  # pyright: ignore[reportGeneralTypeIssues
         """Whether it says where rows lie."""
         return self.file is not None or self.clients is not None
 
+    @property
+    def columns(self) -> Columns:
+        """What is made of the rows; the column that tells whose a row is may stand for site in a formula."""
+        given = {column.name: getattr(self, column.name) for column in dataclasses.fields(Columns)}
+        if self.formula is not None:
+            from fahmc.data.formula_text import name_group
+
+            given["formula"] = name_group(self.formula, self.site_column)
+        return Columns(**given)
+
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> Self:
         has_both = self.file is not None and self.clients is not None
         if has_both or (self.file is None) != (self.site_column is None):
             raise ValueError("give either file and site_column, or a table [data.clients] with name = path; not both")
         encoding = self.model_fields_set & {column.name for column in dataclasses.fields(Columns)}
-        if self.outcome is None and encoding:
+        if self.outcome is None and self.formula is None and encoding:
             raise ValueError(f"{', '.join(sorted(encoding))} without outcome: name the outcome column as well")
         return self
 
@@ -47,6 +59,7 @@ class FederationSection(_Section):
 
     server: str
     sites: list[str]
+    study: str | None = None
     analyst: str = "analyst@fahmc.local"
     round_timeout: float = Field(60.0, gt=0)
     patience: float = Field(600.0, gt=0)
@@ -59,18 +72,18 @@ class StopSection(_Section):
     r_hat: float = 1.01
     ess: float | None = None
     every: int = 100
-    method: str = "rank"
+    method: Literal["rank", "split", "folded", "z_scale", "identity"] = "rank"
 
 
 class RunSection(_Section):
     """[run]: how long, how many chains, and where the results go."""
 
-    num_rounds: int | None = Field(None, ge=1)
-    num_warmup_rounds: int = Field(0, ge=0)
-    num_chains: int = Field(4, ge=1)
-    seed: int = Field(0, ge=0)
-    private_seed: int | None = Field(None, ge=0)
-    thin: int | None = Field(None, ge=1)
+    num_rounds: Rounds | None = None
+    num_warmup_rounds: WarmupRounds = 0
+    num_chains: Chains = 4
+    seed: Seed = 0
+    private_seed: Seed | None = None
+    thin: Rounds | None = None
     dtype: Literal["float32", "float64"] | None = None
     row_space: bool | None = None
     stop_when: StopSection | None = None
@@ -107,7 +120,7 @@ _SECTIONS = {"data": DataSection, "run": RunSection, "stop_when": StopSection, "
 def sentence(source: Source, entry: Any) -> str:
     """Put one of Pydantic's complaints into words, with its line."""
     where: KeyPath = tuple(str(part) for part in entry["loc"])
-    name, message = ".".join(where), entry["msg"].removeprefix("Value error, ")
+    name, message = ".".join(part[:40] for part in where), entry["msg"].removeprefix("Value error, ")
     message = re.sub("a valid dictionary.*", "a table", message)
     message = re.sub("'str' instances.*|.* instance of Sequence", "Input should be a list", message)
     section: Any = Config
@@ -115,7 +128,7 @@ def sentence(source: Source, entry: Any) -> str:
         section = _SECTIONS.get(part, section)
     known = list(section.model_fields)
     if entry["type"] == "extra_forbidden":
-        return f"{source.place(where)}: {unknown_key('.'.join(where), where[-1], known)}"
+        return f"{source.place(where)}: {unknown_key(name, where[-1], known)}"
     if entry["type"] == "missing":
         name = f"[{name}]" if len(where) == 1 else name
         return f"{source.place(where)}: {name} is missing; it has no default. Add it."
@@ -123,4 +136,4 @@ def sentence(source: Source, entry: Any) -> str:
         return f"{source.path.name}: {message}."
     if isinstance(entry["input"], dict):
         return f"{source.place(where)}: [{name}]: {message}."
-    return f"{source.place(where)}: {name} = {entry['input']!r}: {message[0].lower()}{message[1:]}."
+    return f"{source.place(where)}: {name} = {shown(entry['input'])}: {message[0].lower()}{message[1:]}."

@@ -1,18 +1,23 @@
 """The cells of one client's table: which rows are complete, and a column read as numbers or as levels.
 
-Every refusal names column and client; it says which row and what the cell holds only where that may be read.
+Every refusal names column, client and row, and quotes the cell: it is for who may read the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, NoReturn
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NoReturn
 
 import numpy as np
 import pandas as pd
 
 from fahmc.data.tables import Table, as_text, require_columns
-from fahmc.errors import DataError
+from fahmc.errors import DataError, shown
+
+LARGEST = 1e30
+"""Larger numbers stand for a missing value more often than for one, and their squares leave what floats can hold."""
 
 
 def complete_rows(table: Table, client: str, names: Sequence[str], missing: Literal["error", "drop"]) -> Table:
@@ -25,7 +30,8 @@ def complete_rows(table: Table, client: str, names: Sequence[str], missing: Lite
         counts = ", ".join(f"{name!r} ({gap.sum()})" for name, gap in gaps.items() if gap.any())
         raise DataError(
             f"client {client!r} lacks values in {counts} (first in {worst!r}: {table.first(gaps[worst])}). "
-            'Fill them in, leave the columns out, or set missing = "drop" to leave such rows out.'
+            'Fill them in, leave the columns out, or set missing = "drop" to leave such rows out.',
+            columns=[name for name, gap in gaps.items() if gap.any()],
         )
     if is_incomplete.all():
         raise DataError(
@@ -35,26 +41,29 @@ def complete_rows(table: Table, client: str, names: Sequence[str], missing: Lite
     return table.keep(~is_incomplete)
 
 
-class Cells(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Cells:
     """One column of one client, to be read as numbers or as levels."""
 
     table: Table
     client: str
     column: str
-    show_cells: bool
-    """Whether a refusal may quote what a cell holds."""
 
     def has_numbers(self) -> bool:
         """Whether any cell is a number."""
-        return not np.isnan(self._parsed()).all()
+        return not np.isnan(self._parsed).all()
 
     def numbers(self) -> np.ndarray:
         """Return the cells as numbers, or refuse the first that is none."""
-        numbers = self._parsed()
+        numbers, cells = self._parsed, self.table.columns[self.column]
         is_bad = ~np.isfinite(numbers)
         if is_bad.any():
             advice = f'Correct that cell; or, if the column holds codes, set categorical = ["{self.column}"].'
-            self._refuse(is_bad, self.table.columns[self.column], "holds numbers", advice)
+            self._refuse(is_bad, cells, "holds numbers", advice)
+        is_bad = np.abs(numbers) > LARGEST
+        if is_bad.any():
+            advice = "Correct that cell, or write the column in another unit."
+            self._refuse(is_bad, cells, f"may hold numbers up to {LARGEST:g} in size", advice)
         return numbers
 
     def texts(self) -> np.ndarray:
@@ -72,11 +81,11 @@ class Cells(NamedTuple):
             self._refuse(is_bad, texts.astype(object), f"was agreed to have the levels {list(levels)}", advice)
         return codes
 
+    @cached_property
     def _parsed(self) -> np.ndarray:
         return np.asarray(pd.to_numeric(self.table.columns[self.column], errors="coerce"), dtype=float)
 
     def _refuse(self, is_bad: np.ndarray, cells: np.ndarray, expected: str, advice: str) -> NoReturn:
-        cell = repr(cells[is_bad][0]) if self.show_cells else "something else"
-        # Where a stranger chose what is expected, the row would tell him what it holds.
-        place = self.table.first(is_bad) if self.show_cells else f"some rows of {self.table.file}"
-        raise DataError(f"column {self.column!r} {expected}, but {cell} in {place} (client {self.client!r}). {advice}")
+        place = f"{self.table.first(is_bad)} (client {self.client!r})"
+        cell = shown(cells[is_bad].tolist()[0])
+        raise DataError(f"column {self.column!r} {expected}, but {cell} in {place}. {advice}", columns=[self.column])

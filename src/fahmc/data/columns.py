@@ -6,41 +6,72 @@
 # Annotations are not left as strings: Pydantic before 2.10 would look up their names where a class inherits them.
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from fahmc.errors import DataError
+from fahmc import door
+from fahmc.errors import DataError, shown
+from fahmc.hints import Name
 
 
 @dataclass(frozen=True)
 class Columns:
     """What a study takes from every client's table, the same at all of them."""
 
-    outcome: str | None = None
+    outcome: Name | None = None
     """Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
     alphabetical order; numbers stay. Without an outcome, npz arrays go as they are."""
-    features: Sequence[str] | None = None
-    """Columns to predict from; by default all but the outcome. Numbers stay numbers. Text becomes one 0/1 column for
-    each level but the alphabetically first."""
+    features: Sequence[Name] | None = None
+    """Columns to predict from; by default all but the outcome and those that say how a row counts. Numbers stay
+    numbers. Text becomes one 0/1 column for each level but the alphabetically first."""
     outcome_positive: str | None = None
     """The level of the outcome that counts as 1."""
-    categorical: Sequence[str] = ()
+    categorical: Sequence[Name] = ()
     """Features whose numbers are codes, to be treated as text."""
     missing: Literal["error", "drop"] = "error"
     """What to do with a row that lacks a value: refuse it, or drop it and count it."""
     standardize: bool = True
     """Centre and scale features that are numbers other than 0/1, by the mean and sd over all clients' rows."""
+    offset: Name | None = None
+    """Column that is added to the linear predictor, with no coefficient of its own."""
+    exposure: Name | None = None
+    """Column whose logarithm is added to the linear predictor: days observed, women at risk. Above 0."""
+    row_weights: Name | None = None
+    """Column by which a row's log likelihood is multiplied: 2 is like having the row twice. 0 or more."""
+    event: Name | None = None
+    """Column of a survival study: 1 where it happened at the time of the outcome, 0 where that time was censored."""
+    trials: Name | None = None
+    """Column of a binomial study: of how many trials the outcome counts the successes."""
+    formula: Name | None = None
+    """Outcome and predictor in one, ``"ill ~ treatment * age + bs(dose, df=4) + (1 | site)"``, instead of outcome,
+    features and categorical: docs/formula.md."""
 
     def __post_init__(self):
-        if isinstance(self.features, str) or isinstance(self.categorical, str):
-            raise DataError("features and categorical are lists of column names; put a single name into a list.")
-        if self.outcome is None and (self.features is not None or self.categorical or self.outcome_positive):
+        door.check(self, DataError)
+        if self.formula is not None:
+            self._follow(self.formula)
+        others = self.features is not None or self.categorical or self.outcome_positive or self.row_columns
+        if self.outcome is None and others:
             raise DataError(
                 f"{type(self).__name__} names features without an outcome; name the outcome column as well."
             )
-        if self.missing not in ("error", "drop"):
-            raise DataError(f"missing = {self.missing!r} is not known; choose 'error' or 'drop'.")
+        if setting := next((name for name, column in self.row_columns.items() if column == self.outcome), None):
+            raise DataError(f"{setting} and outcome are both {self.outcome!r}; name another column as {setting}.")
         object.__setattr__(self, "features", None if self.features is None else tuple(self.features))
         object.__setattr__(self, "categorical", tuple(self.categorical))
+
+    def _follow(self, text: str) -> None:
+        """Take what the formula says; what was said beside it may not say otherwise."""
+        from fahmc.data.formula import read_formula  # which needs pandas
+
+        formula = read_formula(text)
+        for name in ("outcome", "event", "offset", "exposure", "features", "categorical"):
+            given, meant = getattr(self, name), getattr(formula, name)
+            is_list = name in ("features", "categorical")
+            if (is_list and given and tuple(given) != meant) or (not is_list and given and meant and given != meant):
+                raise DataError(
+                    f"{name} = {shown(given)}, but the formula says {shown(meant)}: {shown(text)}. Leave {name} out."
+                )
+            object.__setattr__(self, name, meant or given)
 
     @property
     def named_outcome(self) -> str:
@@ -48,3 +79,24 @@ class Columns:
         if self.outcome is None:
             raise DataError("no outcome is named; name the column to predict.")
         return self.outcome
+
+    @property
+    def row_columns(self) -> dict[str, str]:
+        """The columns that say how a row counts, by the setting that names them."""
+        named = {name: getattr(self, name) for name in ("offset", "exposure", "row_weights", "event", "trials")}
+        return {name: column for name, column in named.items() if column is not None}
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """What the formula says of the model rather than of the rows: (1 | site), no intercept."""
+        if self.formula is None:
+            return {}
+        from fahmc.data.formula import read_formula
+
+        return read_formula(self.formula).model_settings
+
+    def in_table(self, features: Sequence[str]) -> list[str]:
+        """Return every column of a table that is needed for these features, each once."""
+        if self.formula is not None and tuple(features) != self.features:
+            raise DataError(f"features = {shown(features)}, but the formula names {shown(self.features)}.")
+        return list(dict.fromkeys([self.named_outcome, *features, *self.row_columns.values()]))

@@ -6,15 +6,16 @@ posterior given all rows; weights given by the user define the target sum_c w_c 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from fahmc import tree
-from fahmc.errors import DataError
+from fahmc import door, tree
+from fahmc.errors import DataError, shown
+from fahmc.fitting import introduce
 from fahmc.types import Batch
 
 # Weights are shares that a person may have typed with a few digits.
@@ -23,7 +24,7 @@ _WEIGHT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The rows of every client. Build it with `Federation.from_clients`.
+    """The rows of every client. Build it with `Federation.from_clients` or, from tables, `Federation.from_tables`.
 
     Examples
     --------
@@ -39,6 +40,44 @@ class Federation:
     rows: tuple[Batch, ...]
     weights: np.ndarray
     row_weights: tuple[np.ndarray, ...]
+    about: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """What was agreed on to write tables as rows, as plain values: names of features, levels, scales, dropped rows, and
+    under ``model_settings`` what a formula says of the model. Empty for rows that came as arrays."""
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Mapping[str, Any],
+        weights: Mapping[str, float] | None = None,
+        **columns: Any,
+    ) -> Federation:
+        """Take one table a client, and write all of them as numbers in one way.
+
+        `fahmc.sample` names the coefficients of a ready-made model after the columns that come out.
+
+        Parameters
+        ----------
+        tables
+            For each client by name a pandas frame, or the path of a CSV, Parquet or npz file.
+        weights
+            As in `from_clients`.
+        columns
+            Which columns to take and how: the settings of `fahmc.data.columns.Columns`, ``formula="y ~ age * group"``
+            or ``outcome="y", features=["age", "group"]`` among them.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> north = pd.DataFrame({"ill": [0, 1, 0], "age": [50.0, 61.0, 43.0], "ward": ["a", "b", "a"]})
+        >>> south = pd.DataFrame({"ill": [1, 0], "age": [47.0, 55.0], "ward": ["a", "b"]})
+        >>> federation = Federation.from_tables({"north": north, "south": south}, formula="ill ~ age * ward")
+        >>> federation.about["feature_names"]
+        ['age', 'ward[T.b]', 'age:ward[T.b]']
+        """
+        from fahmc.data.study import study_of_tables  # which needs pandas
+
+        study = study_of_tables(tables, columns)
+        return replace(cls.from_clients(study.clients, weights), about=study.about)
 
     @classmethod
     def from_clients(
@@ -55,18 +94,29 @@ class Federation:
         weights
             w_c ≥ 0 with sum 1, by name or in the clients' order; by default n_c / n.
         """
+        if isinstance(clients, str | bytes) or not isinstance(clients, Iterable):
+            raise DataError(
+                f"clients is {shown(clients)}; give a dict from names to rows, or a list of the clients' rows."
+            )
         if not isinstance(clients, Mapping):
             clients = {f"client_{index}": rows for index, rows in enumerate(clients)}
         if not clients:
             raise DataError("A federation needs at least one client; none was given.")
         for name in clients:
             if not isinstance(name, str) or not name:
-                raise DataError(f"A client's name must be a non-empty string, not {name!r}. Convert it with str().")
+                raise DataError(
+                    f"A client's name must be a non-empty string, not {shown(name)}. Convert it with str()."
+                )
         checked = {name: _checked_rows(name, rows) for name, rows in clients.items()}
         _check_same_structure(checked)
         sizes = {name: len(jax.tree.leaves(rows)[0]) for name, rows in checked.items()}
         row_weights = tuple(np.ones(size) for size in sizes.values())
         return cls(tuple(checked), tuple(checked.values()), checked_weights(sizes, weights), row_weights)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """What the formula that the rows were written by says of the model."""
+        return self.about.get("model_settings", {})
 
     @property
     def num_clients(self) -> int:
@@ -94,12 +144,20 @@ class Federation:
             rows=(jax.tree.map(lambda *leaves: np.concatenate(leaves), *self.rows),),
             weights=np.ones(1),
             row_weights=(np.concatenate([w * count for w, count in zip(self.row_weights, counts, strict=True)]),),
+            about=self.about,
         )
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {size}" for name, size in zip(self.names[:6], self.sizes, strict=False))
         more = ", …" if self.num_clients > 6 else ""
         return f"Federation({self.num_clients} clients, {self.num_rows} rows: {shown}{more})"
+
+
+introduce(
+    Federation,
+    "a fahmc.Federation (build it with fahmc.Federation.from_clients(...))",
+    error=DataError,
+)
 
 
 def named_leaves(rows: Batch) -> dict[str, np.ndarray]:
@@ -109,15 +167,11 @@ def named_leaves(rows: Batch) -> dict[str, np.ndarray]:
 
 def _checked_rows(name: str, rows: Batch) -> Batch:
     """Convert one client's leaves to NumPy and refuse what no likelihood could use."""
-    rows = jax.tree.map(np.asarray, rows)
+    rows = tree.as_numbers(rows, f"Client {name!r}", DataError)
     leaves = named_leaves(rows)
     if not leaves:
         raise DataError(f"Client {name!r} holds no arrays; give it a pytree of arrays with rows first.")
     for leaf_name, leaf in leaves.items():
-        if leaf.dtype.kind not in "fiub":
-            raise DataError(
-                f"Client {name!r}: {leaf_name} has dtype {leaf.dtype}; rows must be numbers. Encode text first."
-            )
         if leaf.ndim == 0:
             raise DataError(
                 f"Client {name!r}: {leaf_name} is a single number; arrays need a first axis, the rows. "
@@ -182,7 +236,8 @@ def checked_weights(sizes: Mapping[str, int], weights: Any) -> np.ndarray:
                 f"Weights and clients do not match: {', '.join(unmatched)}. Give one weight for each client."
             )
         weights = [weights[name] for name in names]
-    values = np.asarray(weights, dtype=np.float64)
+    weights = door.admit("weights", Sequence[float], weights, DataError)
+    values = np.asarray(weights, np.float64)
     if values.shape != (len(names),):
         raise DataError(
             f"There are {len(names)} clients but weights of shape {values.shape}; give one weight a client."

@@ -7,8 +7,6 @@ empty.
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,32 +14,37 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fahmc.errors import DataError
+from fahmc import door, tree
+from fahmc.errors import DataError, shown
+from fahmc.hints import Count, Positive, Rows, Seed
 
 # A Dirichlet split that leaves a client too small is drawn again; one that fails this often is as good as impossible.
 _MAX_REDRAWS = 1000
 
 
-def iid(rows: Any, num_clients: int, seed: int) -> dict[str, Any]:
+@door.checked(DataError)
+def iid(rows: Any, num_clients: Count, seed: Seed) -> dict[str, Any]:
     """Send each row to a client drawn uniformly, so that sizes vary as they do by chance.
 
     One row per client is placed first, to keep every client from being empty.
     """
     num_rows = _require_rows(rows, num_clients)
-    rng = _generator(seed)
+    rng = np.random.default_rng(seed)
     owner = np.concatenate([np.arange(num_clients), rng.integers(num_clients, size=num_rows - num_clients)])
     return _deal(rows, rng.permutation(owner), _names(num_clients))
 
 
-def equal(rows: Any, num_clients: int, seed: int) -> dict[str, Any]:
+@door.checked(DataError)
+def equal(rows: Any, num_clients: Count, seed: Seed) -> dict[str, Any]:
     """Shuffle the rows and cut them into clients whose sizes differ by at most one."""
     num_rows = _require_rows(rows, num_clients)
-    owner = _generator(seed).permutation(np.arange(num_rows) % num_clients)
+    owner = np.random.default_rng(seed).permutation(np.arange(num_rows) % num_clients)
     return _deal(rows, owner, _names(num_clients))
 
 
+@door.checked(DataError)
 def dirichlet(
-    rows: Any, labels: ArrayLike, num_clients: int, concentration: float, *, seed: int, min_rows: int = 1
+    rows: Any, labels: ArrayLike, num_clients: Count, concentration: Positive, *, seed: Seed, min_rows: Rows = 1
 ) -> dict[str, Any]:
     """Share each label's rows out by Dirichlet proportions, so that clients see different mixes of labels.
 
@@ -60,12 +63,8 @@ def dirichlet(
     per label, so that every row is used exactly once.
     """
     num_rows = _require_rows(rows, num_clients, min_rows)
-    if not (math.isfinite(concentration) and concentration > 0):
-        raise DataError(
-            f"concentration = {concentration} cannot shape a Dirichlet; give a positive number such as 0.5."
-        )
     label_of_row = _one_per_row(labels, num_rows, "labels")
-    rng = _generator(seed)
+    rng = np.random.default_rng(seed)
     distinct, label_sizes = np.unique(label_of_row, return_counts=True)
     for _ in range(_MAX_REDRAWS):
         shares = rng.dirichlet(np.full(num_clients, concentration), size=distinct.size)
@@ -96,7 +95,7 @@ def by_column(rows: Any, column: str | ArrayLike) -> dict[str, Any]:
     if isinstance(column, str):
         if not isinstance(rows, dict) or column not in rows:
             held = ", ".join(map(repr, rows)) if isinstance(rows, dict) else f"a {type(rows).__name__}"
-            raise DataError(f"there is no column {column!r} to split by; the rows hold {held}. Name one of those.")
+            raise DataError(f"there is no column {shown(column)} to split by; the rows hold {held}. Name one of those.")
         column, rows = rows[column], {name: values for name, values in rows.items() if name != column}
     values = _one_per_row(column, _count_rows(rows), "column")
     is_missing = np.array([value is None or value != value for value in values.tolist()])
@@ -125,7 +124,7 @@ def _names(num_clients: int) -> list[str]:
 
 
 def _count_rows(rows: Any) -> int:
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(rows)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(tree.as_arrays(rows, "rows", DataError))]
     counts = {shape[0] if shape else None for shape in shapes}
     if len(counts) != 1 or None in counts:
         raise DataError(
@@ -136,25 +135,16 @@ def _count_rows(rows: Any) -> int:
 
 def _require_rows(rows: Any, num_clients: int, min_rows: int = 1) -> int:
     num_rows = _count_rows(rows)
-    for name, count in (("num_clients", num_clients), ("min_rows", min_rows)):
-        if not isinstance(count, numbers.Integral):
-            raise DataError(f"{name} = {count!r} is a {type(count).__name__}; a whole number such as 2 is needed.")
-    if num_clients < 1 or min_rows < 1:
-        raise DataError(f"num_clients = {num_clients} and min_rows = {min_rows}; both must be at least 1.")
     if num_rows < num_clients * min_rows:
         raise DataError(f"{num_rows} rows cannot give {num_clients} clients at least {min_rows} each. Ask for fewer.")
     return num_rows
 
 
-def _generator(seed: int) -> np.random.Generator:
-    try:
-        return np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"seed = {seed!r} cannot start a random generator; give a whole number from 0 on.") from error
-
-
 def _one_per_row(values: ArrayLike, num_rows: int, what: str) -> np.ndarray:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # ragged, too deep, or no array at all
+        raise DataError(f"{what} is {shown(values)}; one value for each of the {num_rows} rows is needed.") from error
     if array.shape != (num_rows,):
         raise DataError(f"{what} has shape {array.shape}; one value for each of the {num_rows} rows is needed.")
     return array

@@ -16,6 +16,7 @@ import numpy as np
 from fahmc.data.columns import Columns
 from fahmc.data.federation import Federation, checked_weights
 from fahmc.errors import DataError
+from fahmc.fitting import introduce
 from fahmc.types import Batch
 
 
@@ -40,6 +41,9 @@ class Sites(Columns):
         if self.outcome is None:
             return None
         return Columns(**{column.name: getattr(self, column.name) for column in fields(Columns)})
+
+
+introduce(Sites, "fahmc.Sites(...)", error=DataError)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,14 +6,25 @@ and one built between sites hold the same numbers.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from fahmc.data.agreement import agree, choose_features
 from fahmc.data.columns import Columns
-from fahmc.data.encoding import Scale, agree, choose_features, encode, summarize
-from fahmc.data.tables import Table
+from fahmc.data.encoding import encode
+from fahmc.data.levels import level_remarks
+from fahmc.data.scales import Scale
+from fahmc.data.summaries import summarize
+from fahmc.data.tables import Table, read_table
+from fahmc.errors import DataError, nearest, shown
+
+logger = logging.getLogger("fahmc")
 
 
 @dataclass(frozen=True)
@@ -21,12 +32,29 @@ class Study:
     """One outcome and one design matrix per client, with the words to read them, which are those of an `Encoding`."""
 
     clients: dict[str, dict[str, np.ndarray]]
-    """Client name to ``{"x": [row, dim], "y": [row]}``, as ``Federation.from_clients`` takes it."""
+    """Client name to ``{"x": [row, dim], "y": [row]}`` and what says how the rows count (offset, weight, event,
+    trials), as ``Federation.from_clients`` takes it."""
     feature_names: tuple[str, ...]
     outcome_levels: tuple[str, ...]
     standardization: dict[str, Scale]
     dropped: dict[str, int]
     """Client name to the number of rows left out because a value was missing."""
+    remarks: tuple[str, ...] = ()
+    """What is odd about the tables, though nothing is wrong: levels that only one client has, or spells otherwise."""
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    """What the formula says of the model rather than of the rows."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All but the rows, as plain values."""
+        return {
+            "feature_names": list(self.feature_names),
+            "outcome_levels": list(self.outcome_levels),
+            "standardization": {name: list(scale) for name, scale in self.standardization.items()},
+            "dropped": dict(self.dropped),
+            "remarks": list(self.remarks),
+            "model_settings": dict(self.model_settings),
+        }
 
 
 def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:
@@ -34,11 +62,36 @@ def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:
     present = {client: list(table.columns) for client, table in tables.items()}
     chosen = choose_features(columns, present, {client: table.file for client, table in tables.items()})
     summaries = {client: summarize(table, client, columns, chosen) for client, table in tables.items()}
-    encoding = agree(columns, chosen, summaries)
+    encoding, remarks = agree(columns, chosen, summaries), level_remarks(columns, chosen, summaries)
+    for remark in remarks:
+        logger.warning("%s", remark)
     return Study(
         clients={client: encode(table, client, columns, encoding) for client, table in tables.items()},
         feature_names=encoding.feature_names,
         outcome_levels=encoding.outcome_levels,
         standardization=encoding.standardization,
         dropped={client: summary.num_dropped for client, summary in summaries.items()},
+        remarks=tuple(remarks),
+        model_settings=columns.model_settings,
     )
+
+
+def study_of_tables(tables: Any, settings: Mapping[str, Any]) -> Study:
+    """Build a study from frames or files by client, and settings of `Columns` by name."""
+    if not isinstance(tables, Mapping):
+        raise DataError(f"tables is {shown(tables)}; give a dict from clients' names to frames or files.")
+    known = [field.name for field in fields(Columns)]
+    if unknown := next((name for name in settings if name not in known), None):
+        raise DataError(f"{unknown} is no setting of columns{nearest(unknown, known)} There are {', '.join(known)}.")
+    columns = Columns(**settings)
+    if columns.outcome is None:
+        raise DataError("Tables need an outcome: give formula='y ~ ...', or outcome and features.")
+    return build_study({client: _table(table, client) for client, table in tables.items()}, columns)
+
+
+def _table(table: Any, client: Any) -> Table:
+    if isinstance(table, pd.DataFrame):
+        return Table.from_frame(table, "the table")
+    if isinstance(table, str | os.PathLike):
+        return read_table(table)
+    raise DataError(f"the table of client {client!r} is {shown(table)}; give a pandas DataFrame or the path of a file.")

@@ -1,26 +1,35 @@
 """Files of rows, read the same way whatever their format.
 
-CSV, Parquet or npz becomes one `Table` per client; `fahmc.data.study` makes design matrices of them.
+CSV, Parquet or npz becomes one `Table` per client; `fahmc.data.study` makes design matrices of them. A file is not
+believed: what it claims to hold is checked before memory is taken for it.
 """
 
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
-import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fahmc.errors import DataError, nearest
+from fahmc.data.arrays import brief, check_memory, existing, read_arrays
+from fahmc.errors import DataError, nearest, shown
+from fahmc.names import unprintable
 
+logger = logging.getLogger("fahmc")
+
+MAX_COLUMNS = 50_000
+"""Of one table: reading them takes half a minute, and a posterior of more parameters is another problem."""
 MISSING_CELLS = ("", ".", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+_MISSING = frozenset(MISSING_CELLS)
+# As pandas and R leave row numbers in a file, and as pandas calls them when it reads and writes it again.
+_NAMELESS = re.compile(r"(Unnamed: \d+(\.\d+)*)?")
 # A whole number written with a decimal point, as programs do whose column had a gap.
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0*", re.ASCII)
 
@@ -33,24 +42,23 @@ class Table(NamedTuple):
     file: str
 
     @classmethod
+    def from_columns(cls, columns: Iterable[tuple[object, Any]], num_rows: int, file: str = "the table") -> Table:
+        """Take over columns of pandas or NumPy; text is stripped and empty cells become missing.
+
+        Columns without a name are left out: pandas and R write row numbers so, and no feature could be called by it.
+        """
+        named = [(str(name), column) for name, column in columns]
+        kept = [(name, column) for name, column in named if not _NAMELESS.fullmatch(name.strip())]
+        if len(kept) < len(named):
+            logger.warning("%s has %d column(s) without a name, which are left out.", file, len(named) - len(kept))
+        _check_column_names([name for name, _ in kept], file)
+        cells = {name: _cells(column, f"column {name!r} of {file}") for name, column in kept}
+        return cls(cells, np.arange(1, num_rows + 1), file)
+
+    @classmethod
     def from_frame(cls, frame: pd.DataFrame, file: str = "the table") -> Table:
-        """Take over a pandas frame; text is stripped and empty cells become missing."""
-        _refuse_repeated([str(name) for name in frame.columns], file)
-        columns: dict[str, np.ndarray] = {}
-        for name, column in frame.items():
-            if pd.api.types.is_numeric_dtype(column):
-                columns[str(name)] = column.to_numpy(dtype=float, na_value=np.nan)
-            elif column.dtype.kind == "O":  # text and categories, in every version of pandas
-                try:
-                    cells = [None if pd.isna(cell) else _decoded(cell).strip() for cell in column]
-                except UnicodeDecodeError as error:
-                    raise DataError(
-                        f"column {name!r} of {file} holds bytes that are not UTF-8 text: {error}."
-                    ) from error
-                columns[str(name)] = np.array([None if c in MISSING_CELLS else c for c in cells], dtype=object)
-            else:
-                raise DataError(f"column {name!r} of {file} is of type {column.dtype}; make it numbers or text.")
-        return cls(columns, np.arange(1, len(frame) + 1), file)
+        """Take over a pandas frame."""
+        return cls.from_columns(frame.items(), len(frame), file)
 
     def keep(self, is_kept: np.ndarray) -> Table:
         """Keep some of the rows."""
@@ -91,42 +99,21 @@ def read_table(file: str | os.PathLike[str]) -> Table:
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet, ".npz": _read_npz}
     if path.suffix.lower() not in readers:
         raise DataError(f"{path} does not end in {', '.join(readers)}. Save the table in one of these formats.")
-    return Table.from_frame(readers[path.suffix.lower()](_existing(path)), path.name)
+    return readers[path.suffix.lower()](existing(path))
 
 
-def read_arrays(file: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file as they are, without unpickling anything."""
-    path = _existing(Path(file))
-    try:
-        # Opened here, since NumPy leaves a file open that is no archive.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path.name} cannot be read as npz arrays ({error}). Write it with numpy.savez from arrays of numbers or "
-            "fixed-width text; object arrays need pickle, which is refused because it can run code."
-        ) from error
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise DataError(f"there is no file {path}{nearest(path.name, siblings)} Check the path.")
-    return path
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path) -> Table:
     # Cells stay text here: whether a column is numeric is decided over all clients, not by one client's file.
     try:
         _check_header(path)
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} is not a comma-separated UTF-8 table: {str(error).strip()}.") from error
+        raise DataError(f"{path.name} is not a comma-separated UTF-8 table: {brief(error)}.") from error
     except OSError as error:
         raise DataError(f"{path.name} cannot be read: {error.strerror}. Check the file and its permissions.") from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas took surplus cells at the left for row labels
         raise DataError(f"the rows of {path.name} have more cells than its header. Name every column.")
-    return frame.rename(columns=str.strip)
+    return Table.from_frame(frame.rename(columns=str.strip), path.name)
 
 
 def _check_header(path: Path) -> None:
@@ -136,51 +123,94 @@ def _check_header(path: Path) -> None:
     separators = [name for mark, name in ((";", "';'"), ("\t", "a tab")) if mark in "".join(header)]
     if len(header) == 1 and separators:
         raise DataError(
-            f"the header of {path.name} is one cell with {separators[0]} in it: {header[0]!r}. fahmc reads "
+            f"the header of {path.name} is one cell with {separators[0]} in it: {shown(header[0])}. fahmc reads "
             "comma-separated files; export the table again with commas, or convert it."
         )
-    _refuse_repeated([name.strip() for name in header if name.strip()], path.name)
+    _check_column_names([name.strip() for name in header if name.strip()], path.name)
 
 
-def _refuse_repeated(names: Iterable[str], file: str) -> None:
+def _check_column_names(names: Sequence[str], file: str) -> None:
+    """Refuse names that repeat, that no figure or file could show, or that are too many."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        words = ", ".join(map(repr, repeated))
+        words = _listed(repeated)
         raise DataError(f"{file} has more than one column {words}. Rename or remove all but one: names must be unique.")
+    if len(names) > MAX_COLUMNS:
+        raise DataError(f"{file} has {len(names):,} columns; at most {MAX_COLUMNS:,} are read. Leave some out.")
+    for name in names:
+        if complaint := unprintable(name):
+            raise DataError(f"a column of {file} is called {name[:60]!r}, which {complaint}. Rename it.")
+
+
+def _cells(column: Any, what: str) -> np.ndarray:
+    """Return a column of pandas or NumPy as numbers, or as text."""
+    if pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
+        if isinstance(column, np.ndarray):
+            return column.astype(float)
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    if column.dtype.kind not in "OUS":
+        raise DataError(f"{what} is of type {column.dtype}; make it numbers or text.")
+    cells = [_text(cell, what) for cell in column]  # categories too, in every version of pandas
+    return np.array([None if cell in _MISSING else cell for cell in cells], dtype=object)
+
+
+def _text(cell: Any, what: str) -> str | None:
+    if isinstance(cell, str):
+        return cell.strip()
+    if not pd.api.types.is_scalar(cell):
+        raise DataError(f"{what} holds lists or tables ({type(cell).__name__}); make it numbers or text.")
+    try:
+        return None if pd.isna(cell) else _decoded(cell).strip()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what} holds bytes that are not UTF-8 text: {error}.") from error
 
 
 def _decoded(cell: object) -> str:
     return cell.decode() if isinstance(cell, bytes) else str(cell)
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path) -> Table:
     try:
-        return pd.read_parquet(path)
+        import pyarrow.parquet
+
+        about = pyarrow.parquet.read_metadata(path)
+        # Of each cell, a pointer or a number.
+        check_memory(8 * about.num_rows * about.num_columns, path.name)
+        frame = pd.read_parquet(path)
     except ImportError as error:
-        raise DataError(f'reading {path.name} needs pyarrow; run: pip install "fahmc[parquet]"') from error
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path.name} cannot be read as Parquet: {error}.") from error
+        raise DataError(f'reading {path.name} needs pyarrow; run: pip install "fahmc[parquet]".') from error
+    except DataError:
+        raise
+    except Exception as error:  # Arrow has a dozen kinds for a file that is damaged
+        raise DataError(f"{path.name} cannot be read as Parquet: {brief(error)}.") from error
+    return Table.from_frame(frame, path.name)
 
 
-def _read_npz(path: Path) -> pd.DataFrame:
+def _read_npz(path: Path) -> Table:
     arrays = read_arrays(path)
     shapes = {name: array.shape for name, array in arrays.items()}
     if any(len(shape) not in (1, 2) for shape in shapes.values()) or len({shape[0] for shape in shapes.values()}) != 1:
-        raise DataError(f"{path.name} holds arrays of shapes {shapes}; each needs the same rows, and at most 2 axes.")
+        words = ", ".join(f"{name} {shape}" for name, shape in list(shapes.items())[:10]) or "none"
+        raise DataError(f"{path.name} holds arrays of shapes {words}; each needs the same rows, and at most 2 axes.")
     columns: list[tuple[str, np.ndarray]] = []
     for name, array in arrays.items():
+        if array.ndim == 2 and array.shape[1] > MAX_COLUMNS:
+            raise DataError(f"{name} of {path.name} has {array.shape[1]:,} columns; at most {MAX_COLUMNS:,} are read.")
         columns += [(name, array)] if array.ndim == 1 else [(f"{name}[{j}]", part) for j, part in enumerate(array.T)]
-    _refuse_repeated([name for name, _ in columns], path.name)
-    return pd.DataFrame(dict(columns))
+    return Table.from_columns(columns, next(iter(shapes.values()))[0], path.name)
+
+
+def _listed(names: Sequence[str], limit: int = 10) -> str:
+    return ", ".join(repr(name[:60]) for name in names[:limit]) + (", ..." if len(names) > limit else "")
 
 
 def require_columns(wanted: Iterable[str], present: Iterable[str], where: str) -> None:
     """Refuse a name that is not among the columns, and say which was probably meant."""
-    present = list(present)
+    names = dict.fromkeys(present)
     for name in wanted:
-        if name not in present:
-            held = ", ".join(present[:20]) + (", ..." if len(present) > 20 else "")
-            raise DataError(f"there is no column {name!r} in {where}{nearest(name, present)} It has: {held}.")
+        if name not in names:
+            held = ", ".join(known[:40] for known in list(names)[:20]) + (", ..." if len(names) > 20 else "")
+            raise DataError(f"there is no column {shown(name)} in {where}{nearest(name, names)} It has: {held}.")
 
 
 def as_text(cells: np.ndarray) -> np.ndarray:

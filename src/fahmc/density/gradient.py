@@ -12,11 +12,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from fahmc import registry
+from fahmc import door, registry
 from fahmc.data.federation import Federation
 from fahmc.density.subset import draw_subset
 from fahmc.density.target import Target
 from fahmc.errors import DataError, SettingsError
+from fahmc.hints import NotNegative, Rows
 from fahmc.types import Client, GradientFn, Key, Vector
 
 
@@ -58,15 +59,14 @@ class FullGradient(Gradient):
 class Minibatch(Gradient):
     """The gradient of a random subset of the client's rows, drawn without replacement, scaled up by n_c / size."""
 
-    size: int
+    size: Rows
 
     def __post_init__(self):
-        if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 1:
-            raise SettingsError(f"Minibatch size is {self.size!r}; it must be a whole number of rows, at least 1.")
-        object.__setattr__(self, "size", int(self.size))
+        door.check(self)
 
     def build(self, target: Target) -> GradientFn:
         """Draw the rows, then differentiate."""
+        target.check_rows_alone("Minibatches")
         return lambda key, position, client: target.gradient(position, draw_minibatch(key, client, self.size))
 
     def rows_used(self, sizes: np.ndarray) -> np.ndarray:
@@ -88,13 +88,11 @@ class Minibatch(Gradient):
 class GaussianNoise(Gradient):
     """Another gradient plus N(0, scale²) on each coordinate, fresh at every evaluation."""
 
-    scale: float
+    scale: NotNegative
     of: Gradient = FullGradient()
 
     def __post_init__(self):
-        if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not self.scale >= 0:
-            raise SettingsError(f"GaussianNoise scale is {self.scale!r}; it must be a number of at least 0.")
-        registry.require("gradient", self.of)
+        door.check(self)
         if isinstance(self.of, GaussianNoise):
             raise SettingsError(f"GaussianNoise(of={self.of!r}): add the noise once, to another gradient.")
 

@@ -12,8 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro.distributions.constraints import Constraint
 
-from fahmc.errors import ModelError, SettingsError
+from fahmc import door, tree
+from fahmc.density.local import own_loglikelihoods
+from fahmc.errors import FahmcError, ModelError, first_line, shown
+from fahmc.fitting import introduce
+from fahmc.hints import Name, Positive
 from fahmc.types import Batch, Key, Position
 
 
@@ -40,11 +45,14 @@ class Linear:
         ``position without the parameter -> scalar``.
     """
 
-    parameter: str
-    covariates: str
-    prior_scale: float | None
+    parameter: Name
+    covariates: Name
+    prior_scale: Positive | None
     loglikelihood_fn: Callable[[Array, Position, Batch], Float[Array, " row"]]
     logprior_fn: Callable[[Position], Any] = _flat_prior
+
+    def __post_init__(self):
+        door.check(self, ModelError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,22 +83,55 @@ class Model:
         ``coords={"feature": ["age", "bmi"]}``.
     linear
         That the model is a generalised linear one, see `Linear`.
+    supports
+        Where parameters live that are not free, by name: ``{"sigma": fahmc.positive}``; see `fahmc.density.supports`.
+        All functions here take and return parameters as they are, in their supports, and so does ``init``; chains move
+        on the whole line, and the Jacobian is seen to.
+    derived_fn
+        ``position -> dict of further quantities``, of any shapes: they stand beside the parameters in the draws.
+    sample_fn, outcome
+        ``(key, position, batch) -> [row, ...]``: an outcome for every row, drawn from the model; and which entry of the
+        batch it is drawn for. For predictive checks.
+    prior_fn
+        ``(key, batch) -> position``, drawn from the prior; with ``local``, ``(key, batch, num_sites) -> position``.
+    prior_words
+        What the prior is, in a few words a parameter, for settings and reports: ``{"beta": "N(0, 2.5²)"}``.
     recipe
         How to make the model anew where its functions cannot be sent: the name and settings of a ready-made one, or
         where it can be imported from (`Model.named`). Sites of a real federation need it.
+    local
+        Parameters that live at a site: for each name what one site's starts from, a number, an array or a function of a
+        key. The position, a dict, then holds ``name: [site, ...]`` beside what ``init`` gives; ``logprior_fn`` sees all
+        sites', ``loglikelihood_fn`` in their place the row's own site's (of what ``view_fn`` returns under the name, if
+        there is one). Rows must be dicts (`fahmc.density.local`, docs/site-effects.md).
+    at_sites_fn
+        ``(model, names of the clients) -> the model for them``: for parameters of which there are as many as clients,
+        and of which rows may see all. Rows then tell their client's place as ``site``.
+    together
+        That a site's log likelihood is not a sum of terms of single rows: ``loglikelihood_fn`` is then ``(position,
+        batch, row_weights) -> [row]``, weights included, and only the sum over a site's rows has a meaning.
     """
 
     loglikelihood_fn: Callable[[Position, Batch], Float[Array, " row"]]
     logprior_fn: Callable[[Position], Any] = _flat_prior
     init: Any = None
     predict_fn: Callable[[Position, Batch], Array] | None = None
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     validate_fn: Callable[[Batch], str | None] | None = None
-    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    dims: Mapping[Name, Sequence[Name]] = field(default_factory=dict)
+    coords: Mapping[Name, Sequence[Any]] = field(default_factory=dict)
     linear: Linear | None = None
     recipe: Mapping[str, Any] | None = None
     view_fn: Callable[[Position], Any] | None = None
+    local: Mapping[Name, Any] | None = None
+    together: bool = False
+    supports: Mapping[Name, Constraint] | None = None
+    derived_fn: Callable[[Position], dict[str, Any]] | None = None
+    sample_fn: Callable[[Key, Position, Batch], Array] | None = None
+    outcome: Name | None = None
+    prior_fn: Callable[..., Position] | None = None
+    prior_words: Mapping[Name, str] | None = None
+    at_sites_fn: Callable[[Model, Sequence[str]], Model] | None = None
 
     @classmethod
     def named(cls, reference: str) -> Model:
@@ -98,29 +139,40 @@ class Model:
 
         Such a model can be sampled by the sites of a real federation that have the module, and whose own rules list it.
         """
-        module_name, _, attribute = reference.partition(":")
+        module_name, _, attribute = door.admit("reference", Name, reference, ModelError).partition(":")
         try:
             found = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, ValueError, AttributeError) as error:
+        except Exception as error:  # also of the module's own code
             raise ModelError(
-                f"The model {reference!r} cannot be imported: {error}. Write it as 'module:attribute', with the module "
-                "installed or in the working folder."
+                f"The model {reference!r} cannot be imported: {first_line(error)}. Write it as 'module:attribute', "
+                "with the module installed or in the working folder."
             ) from error
-        found = found if isinstance(found, Model) or not callable(found) else found()
+        if callable(found) and not isinstance(found, Model):
+            try:
+                found = found()
+            except Exception as error:
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                raise ModelError(
+                    f"{reference!r}, called without arguments to make a model, failed: {reason}."
+                ) from error
         if not isinstance(found, Model):
             raise ModelError(f"{reference!r} is a {type(found).__name__}; it should be a fahmc.Model or return one.")
         return replace(found, recipe={"object": reference})
 
     def __post_init__(self):
-        for name in ("loglikelihood_fn", "logprior_fn"):
-            if not callable(getattr(self, name)):
-                raise ModelError(f"{name} is {getattr(self, name)!r}; it must be a function.")
-        if self.view_fn is not None and not callable(self.view_fn):
-            raise ModelError(f"view_fn is {self.view_fn!r}; it must be a function of the position.")
+        door.check(self, ModelError)
         if self.view_fn is not None and self.linear is not None:
             raise ModelError("linear speaks of the position, but with view_fn the likelihood sees something else.")
-        if not isinstance(self.temperature, int | float) or not 0 < self.temperature < float("inf"):
-            raise SettingsError(f"temperature is {self.temperature}; it must be above 0 (1 is the posterior itself).")
+        if self.linear is not None and self.linear.parameter in (self.supports or {}):
+            raise ModelError(
+                f"linear says that {self.linear.parameter!r} has a normal or flat prior, but supports confine it; "
+                "leave one of them out."
+            )
+
+    @property
+    def is_by_site(self) -> bool:
+        """Whether there are parameters of single clients, so that rows must tell whose they are."""
+        return bool(self.local) or self.at_sites_fn is not None
 
     def view(self, position: Position) -> Any:
         """Return what the likelihood sees of a position."""
@@ -128,7 +180,26 @@ class Model:
 
     def row_loglikelihoods(self, position: Position, batch: Batch) -> Float[Array, " row"]:
         """Return log p(z | position) of every row."""
-        return self.loglikelihood_fn(self.view(position), batch)
+        if self.together:
+            raise ModelError(
+                "This model keeps the sites' own effects private: its likelihood is one of a site's rows together, and "
+                'single rows have none. What needs one a row takes site_effects="intercept".'
+            )
+        return self.seen_loglikelihoods(self.view(position), batch)
+
+    def seen_loglikelihoods(self, seen: Any, batch: Batch) -> Float[Array, " row"]:
+        """Return log p(z | φ) of every row, φ being what the likelihood sees of a position."""
+        if self.local is None:
+            return self.loglikelihood_fn(seen, batch)
+        return own_loglikelihoods(self.loglikelihood_fn, self.local, seen, batch)
+
+    def weighted_loglikelihoods(
+        self, seen: Any, batch: Batch, row_weights: Float[Array, " row"]
+    ) -> Float[Array, " row"]:
+        """Return terms, 0 for rows of weight 0, whose sum is the log likelihood of a client's rows."""
+        if self.together:
+            return self.loglikelihood_fn(seen, batch, row_weights)  # type: ignore[call-arg]
+        return row_weights * self.seen_loglikelihoods(seen, batch)
 
     def initial_position(self, key: Key, batch: Batch) -> Position:
         """Return the position where a chain with this key starts."""
@@ -145,7 +216,7 @@ class Model:
         try:
             return self.init(key, batch) if len(required) > 1 else self.init(key)
         except Exception as error:
-            raise ModelError(f"The model's init failed: {type(error).__name__}: {_first_line(error)}") from error
+            raise ModelError(f"The model's init failed: {type(error).__name__}: {first_line(error)}.") from error
 
     def predict(self, position: Position, batch: Batch) -> Array:
         """Return the model's prediction for each row at one position."""
@@ -154,16 +225,18 @@ class Model:
         return self.predict_fn(position, batch)
 
 
+introduce(Model, "a fahmc.Model, or one of fahmc.models", error=ModelError)
+introduce(Constraint, "a support such as fahmc.positive, or one of numpyro.distributions.constraints", error=ModelError)
+
+
 def as_position(position: Position, dtype: np.dtype, origin: str) -> Position:
     """Convert a user's position to floating arrays of ``dtype``, or say why it cannot be one."""
+    position = tree.as_numbers(position, origin, ModelError)
     leaves = jax.tree.leaves(position)
-    if not leaves:
-        raise ModelError(f"{origin} is {position!r}, which holds no arrays; a position needs at least one number.")
-    for leaf in leaves:
-        if not np.issubdtype(np.asarray(leaf).dtype, np.number) or np.iscomplexobj(leaf):
-            raise ModelError(f"{origin} holds {leaf!r}; a position is made of real numbers.")
-        if not np.isfinite(np.asarray(leaf)).all():
-            raise ModelError(f"{origin} holds NaN or infinity; chains must start at finite numbers.")
+    if not sum(leaf.size for leaf in leaves):
+        raise ModelError(f"{origin} is {shown(position)}, without a number in it; a position needs at least one.")
+    if not all(np.isfinite(leaf.astype(dtype)).all() for leaf in leaves):
+        raise ModelError(f"{origin} holds NaN or infinity in {dtype}; chains must start at finite numbers.")
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), position)
 
 
@@ -171,9 +244,7 @@ def try_shape(name: str, where: str, function: Callable, *arguments: Any) -> Any
     """Evaluate shapes only, so that a user's mistake surfaces as a sentence before anything is compiled."""
     try:
         return jax.eval_shape(function, *arguments)
+    except FahmcError:
+        raise  # it is a sentence already
     except Exception as error:
-        raise ModelError(f"{name} failed{where}: {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+        raise ModelError(f"{name} failed{where}: {type(error).__name__}: {first_line(error)}.") from error

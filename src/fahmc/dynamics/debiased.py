@@ -31,8 +31,6 @@ class DebiasedFAHMC(FAHMC):
             raise SettingsError(
                 f"correction is {self.correction!r}; DebiasedFAHMC is FA-HMC with correction='anchor'. Use FAHMC."
             )
-        if self.first_anchor not in ("start", "origin"):
-            raise SettingsError(f"first_anchor is {self.first_anchor!r}; it is 'start' or 'origin'.")
 
     @property
     def starts_at_origin(self) -> bool:

@@ -19,9 +19,9 @@ Reference: Liang, Zhang, Deng, Song and Lin (2024), arXiv:2407.06935.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int
 
-from fahmc import keys
+from fahmc import door, keys
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.density.target import Target
@@ -49,9 +49,10 @@ from fahmc.dynamics.sampler import (
     displacement,
     position_fields,
 )
-from fahmc.dynamics.schedules import as_schedule, check_schedule, checked_step_size
+from fahmc.dynamics.schedules import as_schedule, check_schedule
 from fahmc.errors import SettingsError
-from fahmc.registry import register, require
+from fahmc.hints import Jitter, Positive, Probability, Steps
+from fahmc.registry import register
 from fahmc.types import ChainKeys, Client, GradientFn, Message, Numbers, Position, Schedule, Vector
 
 # A trajectory is called diverging when it went further than this many free flights of its momentum: five standard
@@ -108,33 +109,21 @@ class FAHMC(Sampler):
         "expansion",
     )
 
-    step_size: float | Schedule
-    num_leapfrog_steps: int = 10
-    num_local_steps: int = 1
-    momentum_correlation: float = 1.0
+    step_size: Positive | Schedule
+    num_leapfrog_steps: Annotated[Steps, "K"] = 10
+    num_local_steps: Annotated[Steps, "T"] = 1
+    momentum_correlation: Annotated[Probability, "rho"] = 1.0
     gradient: Gradient = FullGradient()
     sync_unit: Literal["trajectory", "leapfrog"] = "trajectory"
     inverse_mass_matrix: Any = None
     reuse_gradient: bool = False
     with_gradients: bool = False
-    jitter: float = 0.0
+    jitter: Jitter = 0.0
     correction: Literal["anchor", "curvature"] | None = None
     expansion: Any = None
 
     def __post_init__(self):
-        # Numbers of NumPy and JAX are welcome; kept are Python's, which print, hash and save alike everywhere.
-        object.__setattr__(self, "step_size", checked_step_size(self.step_size))
-        for name, symbol in [("num_leapfrog_steps", "K"), ("num_local_steps", "T")]:
-            object.__setattr__(self, name, checked_count(name, symbol, getattr(self, name)))
-        rho = self.momentum_correlation
-        if isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho <= 1:
-            raise SettingsError(f"momentum_correlation is {rho!r}; rho must lie between 0 and 1.")
-        require("gradient", self.gradient)
-        if self.sync_unit not in ("trajectory", "leapfrog"):
-            raise SettingsError(f"sync_unit is {self.sync_unit!r}; T counts 'trajectory' or 'leapfrog' steps.")
-        object.__setattr__(self, "jitter", checked_jitter(self.jitter))
-        if self.correction not in (None, "anchor", "curvature"):
-            raise SettingsError(f"correction is {self.correction!r}; it is None, 'anchor' or 'curvature'.")
+        door.check(self)
         if self.expansion is not None and self.correction != "curvature":
             raise SettingsError("expansion is given; only correction='curvature' has a use for it.")
 
@@ -282,7 +271,7 @@ class FAHMC(Sampler):
 
 
 @register("sampler")
-def FALD(step_size: float | Schedule, **settings: Any) -> FAHMC:
+def FALD(step_size: Positive | Schedule, **settings: Any) -> FAHMC:
     """FA-LD: FA-HMC with K = 1, that is unadjusted Langevin dynamics with learning rate η²/2 on every client."""
     if "num_leapfrog_steps" in settings:
         raise SettingsError("FALD has K = 1 and takes no num_leapfrog_steps; use FAHMC for more.")
@@ -358,23 +347,3 @@ def local_round(
     point = leapfrog.start(gradient_of(trajectory), position, state["momentum"], k, sampler.reuses_gradient)
     point = lax.fori_loop(first, end, next_leapfrog, point)
     return {"position": point.position, "momentum": point.momentum}
-
-
-def checked_count(name: str, symbol: str, value: Any) -> int:
-    """Return a whole number of at least 1, or refuse."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise SettingsError(f"{name} is {value!r}; {symbol} must be a whole number of at least 1.")
-    return int(value)
-
-
-def checked_number(name: str, value: Any, is_allowed: Callable[[float], bool], words: str) -> float:
-    """Return a number, of whatever library, as a float, or refuse."""
-    is_number = np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiu"
-    if not is_number or not is_allowed(float(value)):
-        raise SettingsError(f"{name} is {value!r}; it must be {words}.")
-    return float(value)
-
-
-def checked_jitter(value: Any) -> float:
-    """Return a share of the step size, or refuse."""
-    return checked_number("jitter", value, lambda share: 0 <= share < 1, "at least 0 and below 1")

@@ -10,7 +10,7 @@ exactly. The potential and gradient where the chain is are kept from round to ro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int
 
-from fahmc import keys
+from fahmc import door, keys
 from fahmc.data.federation import Federation
 from fahmc.density.gradient import FullGradient, Gradient
 from fahmc.density.target import Target
@@ -29,6 +29,7 @@ from fahmc.dynamics.momentum import draw_momentum
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler, position_fields
 from fahmc.dynamics.schedules import as_schedule
 from fahmc.errors import SettingsError
+from fahmc.hints import Jitter, Positive, Steps
 from fahmc.registry import register
 from fahmc.types import Message, Numbers, Position, Schedule, Vector
 
@@ -52,19 +53,16 @@ class HMC(Sampler):
     pools_rows: ClassVar[bool] = True
     NUMBERS: ClassVar = ("step_size", "num_leapfrog_steps", "inverse_mass_matrix", "jitter")
 
-    step_size: float | Schedule
-    num_leapfrog_steps: int = 10
+    step_size: Positive | Schedule
+    num_leapfrog_steps: Annotated[Steps, "K"] = 10
     metropolis: bool = False
     gradient: Gradient = FullGradient()
     inverse_mass_matrix: Any = None
     reuse_gradient: bool = False
-    jitter: float = 0.0
+    jitter: Jitter = 0.0
 
     def __post_init__(self):
-        plain = self.as_fahmc()  # which looks at the other settings
-        object.__setattr__(self, "step_size", plain.step_size)
-        object.__setattr__(self, "num_leapfrog_steps", plain.num_leapfrog_steps)
-        object.__setattr__(self, "jitter", plain.jitter)
+        door.check(self)
         if self.metropolis and not self.gradient.is_exact:
             raise SettingsError(
                 f"metropolis=True with gradient={self.gradient!r}: the acceptance probability needs the exact energy. "

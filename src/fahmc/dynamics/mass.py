@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from fahmc import tree
 from fahmc.errors import SettingsError
 from fahmc.types import Position, Vector
 
@@ -72,8 +73,8 @@ def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise SettingsError("inverse_mass_matrix has entries that are not positive; a variance is needed for each.")
         return np.sqrt(values).astype(dtype)
-    if not np.allclose(values, values.T):
-        raise SettingsError("inverse_mass_matrix is not symmetric; give a covariance matrix.")
+    if not np.isfinite(values).all() or not np.allclose(values, values.T):
+        raise SettingsError("inverse_mass_matrix is not symmetric and finite; give a covariance matrix.")
     try:
         return np.linalg.cholesky(values).astype(dtype)
     except np.linalg.LinAlgError:
@@ -83,14 +84,14 @@ def mass_factor(inverse_mass_matrix: Any, template: Position, dtype: np.dtype) -
 def as_array(values: Any, template: Position) -> np.ndarray | None:
     """Flatten what has the position's structure to a vector; take anything else as an array, if it is one."""
 
-    def shapes(tree: Any) -> list[tuple[int, ...]]:
-        return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    def shapes(arrays: Any) -> list[tuple[int, ...]]:
+        return [leaf.shape for leaf in jax.tree.leaves(arrays)]
 
     try:
-        same = jax.tree.structure(values) == jax.tree.structure(template)
-        if same and shapes(values) == [leaf.shape for leaf in jax.tree.leaves(template)]:
-            leaves = jax.tree.leaves(values)
-            return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
+        arrays = tree.as_numbers(values, "the setting", SettingsError)
+        same = jax.tree.structure(arrays) == jax.tree.structure(template)
+        if same and shapes(arrays) == [leaf.shape for leaf in jax.tree.leaves(template)]:
+            return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(arrays)])
         return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SettingsError):
         return None

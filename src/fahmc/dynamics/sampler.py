@@ -10,6 +10,7 @@ and is registered by ``@fahmc.register("sampler")``. Engines know it by this pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from fahmc import registry
 from fahmc.data.federation import Federation
 from fahmc.density.target import Target
 from fahmc.types import ChainKeys, Client, Message, Numbers, Position
@@ -45,7 +47,7 @@ class Field(NamedTuple):
 
     def num_bytes(self, num_chains: int, precision: np.dtype) -> int:
         """Return the bytes of all chains."""
-        return int(np.prod(self.full_shape(num_chains))) * self.numpy_dtype(precision).itemsize
+        return math.prod(self.full_shape(num_chains)) * self.numpy_dtype(precision).itemsize
 
 
 class Exchange(NamedTuple):
@@ -150,6 +152,9 @@ class Sampler(Protocol):
     def remedy(self, round_index: int) -> str:
         """Say what to do if a chain diverges in a round, to stand between 'Use' and a comma."""
         return "other settings"
+
+
+registry.takes("sampler", Sampler)
 
 
 class Leader(Sampler):

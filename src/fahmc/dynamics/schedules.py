@@ -7,15 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from fahmc import registry
-from fahmc.errors import SettingsError
+from fahmc import door, registry
+from fahmc.errors import SettingsError, first_line
+from fahmc.hints import Count, Positive
 from fahmc.types import Schedule
 
-registry.takes("schedule", Schedule)
+registry.takes("schedule", Schedule, callable, "a function of t")
 
 
 @registry.register("schedule", "stages")
@@ -32,13 +32,11 @@ class Stages:
     [0.1, 0.1, 0.0707, 0.0707, 0.05]
     """
 
-    step_size: float
-    first_stage: int
+    step_size: Positive
+    first_stage: Count
 
     def __post_init__(self):
-        object.__setattr__(self, "step_size", checked_step_size(self.step_size))
-        if not isinstance(self.first_stage, int | np.integer) or self.first_stage < 1:
-            raise SettingsError(f"first_stage is {self.first_stage}; a stage needs at least 1 trajectory.")
+        door.check(self)
 
     def __call__(self, trajectory: Int[Array, ""] | int, /) -> Float[Array, ""] | float:
         """Return η(t)."""
@@ -66,20 +64,9 @@ def check_schedule(schedule: float | Schedule) -> None:
         shape = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32)).shape
         first = float(schedule(jnp.int32(0)))
     except Exception as error:
-        reason = str(error).strip().split("\n")[0]
         raise SettingsError(
-            f"step_size, as a function of t, failed: {type(error).__name__}: {reason} JAX traces it: use jax.numpy "
-            "instead of numpy or math, and jnp.where instead of if."
+            f"step_size, as a function of t, failed: {type(error).__name__}: {first_line(error)}. JAX traces it: use "
+            "jax.numpy instead of numpy or math, and jnp.where instead of if."
         ) from error
     if shape != () or not 0 < first < float("inf"):
         raise SettingsError(f"step_size(0) is {first} of shape {shape}; it must be one positive number for every t.")
-
-
-def checked_step_size(step_size: Any) -> float | Schedule:
-    """Return a function of t as it is and a positive number, of whatever library, as a float; refuse the rest."""
-    if callable(step_size):
-        return step_size
-    is_number = np.ndim(step_size) == 0 and np.asarray(step_size).dtype.kind in "fiu"
-    if not is_number or not 0 < float(step_size) < float("inf"):
-        raise SettingsError(f"step_size is {step_size!r}; it must be a positive number or a function of t.")
-    return float(step_size)

@@ -23,19 +23,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import pi
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from fahmc import keys
+from fahmc import door, keys
 from fahmc.density.target import Target
-from fahmc.dynamics.fa_hmc import checked_count, checked_jitter, checked_number, mass_of
+from fahmc.dynamics.fa_hmc import mass_of
 from fahmc.dynamics.mass import as_array, mass_factor
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler
 from fahmc.errors import SettingsError
+from fahmc.hints import Jitter, Positive, Steps
 from fahmc.registry import register
 from fahmc.types import ChainKeys, Message, Numbers, Position, Vector
 
@@ -75,20 +76,14 @@ class SplitHMC(Sampler):
 
     NUMBERS: ClassVar = ("num_steps", "step_size", "center", "inverse_mass_matrix", "jitter")
 
-    num_steps: int = 2
-    step_size: float | None = None
+    num_steps: Annotated[Steps, "K"] = 2
+    step_size: Positive | None = None
     center: Any = None
     inverse_mass_matrix: Any = None
-    jitter: float = 0.1
+    jitter: Jitter = 0.1
 
     def __post_init__(self):
-        object.__setattr__(self, "num_steps", checked_count("num_steps", "K", self.num_steps))
-        if self.step_size is not None:
-            step_size = checked_number(
-                "step_size", self.step_size, lambda h: 0 < h < np.inf, "a positive number or None"
-            )
-            object.__setattr__(self, "step_size", step_size)
-        object.__setattr__(self, "jitter", checked_jitter(self.jitter))
+        door.check(self)
 
     @property
     def rounds_per_draw(self) -> int:

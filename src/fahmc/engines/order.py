@@ -6,18 +6,21 @@ Everything derives from it there: what the messages look like, the client's roun
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 import pydantic
+from annotated_types import Len
 
 from fahmc import keys, registry, tree
 from fahmc.dynamics.sampler import Exchange, Phase, Sampler
 from fahmc.engines.run import Run
 from fahmc.errors import FederationError, SettingsError
+from fahmc.hints import MAX_AXES, Name, Probability, Seed
 from fahmc.models.recipes import model_recipe
 from fahmc.types import ChainKeys, Numbers, Position
 
@@ -33,15 +36,15 @@ class Order:
     phase: str
     stream: str
     """What the phase's random streams are called."""
-    seed: int
-    num_chains: int
-    dtype: str
+    seed: Seed
+    num_chains: pydantic.PositiveInt
+    dtype: Literal["float32", "float64"]
     template: Any
     """The structure of a position (`fahmc.tree.skeleton`)."""
-    leaf_shapes: dict[str, list[int]]
-    weights: dict[str, float]
+    leaf_shapes: dict[str, Annotated[list[pydantic.NonNegativeInt], Len(0, MAX_AXES)]]
+    weights: dict[Name, Probability]
     """w_c by client, in the order in which replies are summed."""
-    num_rows: int
+    num_rows: pydantic.PositiveInt
     """n, of all clients."""
 
     @classmethod
@@ -57,7 +60,7 @@ class Order:
             stream=run.stream(phase),
             seed=run.seed,
             num_chains=run.num_chains,
-            dtype=run.dtype.name,
+            dtype=run.dtype.name,  # type: ignore
             template=tree.skeleton(template),
             leaf_shapes={name: list(leaf.shape) for name, leaf in leaves},
             weights=dict(weights),
@@ -68,7 +71,7 @@ class Order:
     def read(cls, text: str) -> Order:
         """Read what `text` wrote, or refuse it."""
         try:
-            return _ADAPTER.validate_json(text)
+            return _ADAPTER.validate_json(text, strict=True)
         except pydantic.ValidationError as error:
             raise FederationError("the order cannot be read; is this fahmc as new as the analyst's?") from error
 
@@ -88,11 +91,21 @@ class Order:
         return np.dtype(self.dtype)
 
     @property
+    def dimension(self) -> int:
+        """Length of a flat position."""
+        return sum(map(math.prod, self.leaf_shapes.values()))
+
+    @property
     def position(self) -> Position:
         """A position of the run's structure, all zeros."""
-        return tree.fill(
-            self.template, {leaf: np.zeros(shape, self.precision) for leaf, shape in self.leaf_shapes.items()}
-        )
+        leaves = {leaf: np.zeros(shape, self.precision) for leaf, shape in self.leaf_shapes.items()}
+        try:
+            position = tree.fill(self.template, leaves)
+            if sorted(map(id, jax.tree.leaves(position))) != sorted(map(id, leaves.values())):
+                raise ValueError("a leaf is not used, or used twice")
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise FederationError("the order's template does not fit its leaves.") from error
+        return position
 
     def build_sampler(self, own_samplers: Collection[str] = ()) -> Sampler:
         """Make the sampler; one that is not fahmc's only if it is listed."""
@@ -105,7 +118,7 @@ class Order:
 
     def exchange(self, sampler: Sampler) -> Exchange:
         """Return the messages."""
-        return sampler.exchange(sum(int(np.prod(shape)) for shape in self.leaf_shapes.values()))
+        return sampler.exchange(self.dimension)
 
     def numbers(self, sampler: Sampler) -> Numbers:
         """Return the sampler's settings that are data."""

@@ -19,6 +19,7 @@ from fahmc.density.model import Model
 from fahmc.density.target import Target
 from fahmc.dynamics.sampler import Exchange, Field, Phase, Sampler, position_fields
 from fahmc.errors import SettingsError
+from fahmc.fitting import introduce
 from fahmc.registry import structure
 from fahmc.types import ChainKeys, Message, Numbers
 
@@ -175,6 +176,13 @@ class Engine(Protocol):
     def start(self, run: Run) -> Session:
         """Make ready, without waiting for anybody."""
         ...
+
+
+introduce(
+    Engine,
+    "one of fahmc.engines, such as fahmc.engines.InProcess()",
+    lambda engine: not isinstance(engine, type) and callable(getattr(engine, "start", None)),
+)
 
 
 class RemoteEngine(Engine, Protocol):

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from fahmc.durable import write_atomically
 from fahmc.experiments.outcome import Figure, Outcome, Scale, Standing, Table
 from fahmc.experiments.work import Work
+from fahmc.report.canvas import as_image
 from fahmc.report.quantities import in_time
-from fahmc.runs.checkpoint import write_atomically
 
 _DIGITS = "%.6g"
 _WRITTEN = {"figure", "title", "scale", "machines", "seconds", "claims"}
@@ -22,17 +23,16 @@ _WRITTEN = {"figure", "title", "scale", "machines", "seconds", "claims"}
 def write(folder: Path, figure: Figure, outcome: Outcome, scale: Scale, work: Work) -> None:
     """Write everything about a figure. The settings come last: a folder that has them is whole."""
     (folder / "settings.json").unlink(missing_ok=True)
-    outcome.table.to_csv(folder / "table.csv", index=False, float_format=_DIGITS)
-    for name, table in outcome.tables.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format=_DIGITS)
+    for name, table in {"table": outcome.table, **outcome.tables}.items():
+        write_atomically(folder / f"{name}.csv", table.to_csv(index=False, float_format=_DIGITS).encode())
     picture = outcome.draw()
-    picture.savefig(folder / "figure.png", dpi=150)
+    write_atomically(folder / "figure.png", as_image(picture, format="png", dpi=150))
     # Without a date and with fixed names of parts, the same numbers give the same file.
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "fahmc"}):
-        picture.savefig(folder / "figure.svg", metadata={"Date": None})
-    (folder / "verdict.md").write_text(verdict_page(figure, outcome, scale, work), encoding="utf-8")
+        write_atomically(folder / "figure.svg", as_image(picture, format="svg", metadata={"Date": None}))
+    write_atomically(folder / "verdict.md", verdict_page(figure, outcome, scale, work).encode())
     settings = {
         "figure": figure.name,
         "title": figure.title,

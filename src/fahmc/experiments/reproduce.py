@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from fahmc.durable import write_atomically
 from fahmc.errors import SettingsError
 from fahmc.experiments import folder as folders
 from fahmc.experiments.catalogue import FIGURES
 from fahmc.experiments.outcome import SCALES, Figure, Outcome, Run, Scale
 from fahmc.experiments.work import ShowJobs, Work
-from fahmc.runs.checkpoint import write_atomically
+from fahmc.own_folder import own_folder
 
 # Results of single runs and references, next to the figures but out of sight.
 WORK_FOLDER = ".work"
@@ -31,7 +32,8 @@ def reproduce(
     folder = out / figure.name
     _refuse_larger_scale(folder, scale)
     # Before the runs: a place that cannot be written to is better found out now.
-    folder.mkdir(parents=True, exist_ok=True)
+    own_folder(out, "fahmc reproduce")
+    folder.mkdir(exist_ok=True)
     with closing(Work(out / WORK_FOLDER / scale, show_jobs)) as work:
         outcome = figure.make(Run(scale, work, lambda name: folders.read_table(out / name, scale), hidden))
         folders.write(folder, figure, outcome, scale, work)

@@ -22,6 +22,7 @@ from fahmc import models
 from fahmc.data import partition
 from fahmc.data.federation import Federation
 from fahmc.density.model import Model
+from fahmc.durable import write_atomically
 from fahmc.dynamics.hmc import HMC
 from fahmc.errors import FahmcError
 from fahmc.experiments.chains import run_chains
@@ -29,7 +30,6 @@ from fahmc.experiments.logistic_rows import logistic_rows
 from fahmc.experiments.work import Work
 from fahmc.report.convergence import max_r_hat
 from fahmc.report.distances import marginal_error_floor
-from fahmc.runs.checkpoint import write_atomically
 
 MAX_R_HAT = 1.01
 _SEEDS = (101, 102)

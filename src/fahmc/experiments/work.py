@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from fahmc.durable import append_record, read_records
 from fahmc.experiments.machine import machine_facts
 from fahmc.runs.checkpoint import lock_folder
 
@@ -103,13 +103,8 @@ class Work:
 
     def _keep(self, key: str, entry: Values) -> None:
         # Once through JSON, so that a result is the same now and when it is read again.
-        line = json.dumps(entry)
-        self._known[key] = json.loads(line)
-        is_torn = self._path.exists() and not self._path.read_bytes().endswith(b"\n")
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if is_torn else "") + line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._known[key] = json.loads(json.dumps(entry))
+        append_record(self._path, entry)
 
 
 def _machine() -> Values:
@@ -119,12 +114,5 @@ def _machine() -> Values:
 
 
 def _read_lines(path: Path) -> dict[str, Values]:
-    known = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(entry, dict) and _ENTRY <= entry.keys():
-            known[json.dumps(entry["job"], sort_keys=True)] = entry
-    return known
+    entries = [entry for entry in read_records(path) if _ENTRY <= entry.keys()]
+    return {json.dumps(entry["job"], sort_keys=True): entry for entry in entries}

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec
 
+from fahmc import door
 from fahmc.density.model import Model
 from fahmc.errors import SettingsError
-from fahmc.registry import name_of, parameters_of, register, unknown_key
+from fahmc.registry import name_of, register, unknown_key
 
 _Settings = ParamSpec("_Settings")
 
@@ -25,11 +26,15 @@ def family(build: Callable[_Settings, Model]) -> Callable[_Settings, Model]:
     @functools.wraps(build)
     def build_with_recipe(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Model:
         for key in kwargs:
-            if key not in (known := parameters_of(build)):
+            if key not in (known := door.parameters_of(build)):
                 raise SettingsError(unknown_key(f"{build.__name__}({key}=...)", key, known))
-        signature = inspect.signature(build)
-        bound = signature.bind(*args, **kwargs)
-        settings = dict(zip(signature.parameters, bound.args, strict=False)) | bound.kwargs
-        return replace(build(*args, **kwargs), recipe={**(name_of(build_with_recipe) or {}), **settings})
+        positional, named = door.admitted(build, args, kwargs)
+        settings = dict(zip(inspect.signature(build).parameters, positional, strict=False)) | named
+        if settings.get("prior") is not None and "prior_scale" in settings:
+            raise SettingsError(
+                f"prior is {settings['prior']!r}, and prior_scale is {settings['prior_scale']!r}, which is short for "
+                "prior=Normal(prior_scale). Give one of them."
+            )
+        return replace(build(*positional, **named), recipe={**(name_of(build_with_recipe) or {}), **settings})
 
     return register("model")(build_with_recipe)

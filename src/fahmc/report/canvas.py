@@ -5,8 +5,9 @@ Figures are made without pyplot, so no backend is chosen and no global setting o
 
 from __future__ import annotations
 
+import io
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ LINE_STYLES = ("-", "--", ":", "-.")
 """Repeat the distinction where a page is printed in grey."""
 MARKERS = ("o", "D", "s", "^")
 
-_MAX_LABEL, _MAX_LEGEND = 60, 8
+_MAX_LABEL, _MAX_LEGEND, _MAX_LINES = 60, 8, 3
 _LETTERS_PER_INCH = 16  # of an axis not yet laid out, which takes 70 % of its panel; in the panel there is room for 14
 # Inches kept free above the panels, for the title and under it the legend; matplotlib's own layout lets them overlap.
 _TITLE_HEIGHT, _LEGEND_HEIGHT = 0.4, 0.3
@@ -55,8 +56,8 @@ def dress(axis: Axes, title: str | None = None) -> None:
 
 
 def plain(name: str, max_letters: int = _MAX_LABEL) -> str:
-    """Return somebody's name for something as matplotlib must have it: in short lines, with no formula in it."""
-    return textwrap.fill(name, max_letters).replace("$", r"\$")
+    """Return somebody's name for something as matplotlib must have it: in a few short lines, with no formula in it."""
+    return textwrap.fill(name, max_letters, max_lines=_MAX_LINES, placeholder=" …").replace("$", r"\$")
 
 
 def label_decades(axis: Axes, *which: str) -> None:
@@ -88,3 +89,10 @@ def legend_below_title(figure: Figure, axis: Axes) -> None:
         for line in legend.get_lines():
             line.set_linewidth(max(line.get_linewidth(), 2.0))
             line.set_alpha(1.0)
+
+
+def as_image(figure: Figure, **options: Any) -> bytes:
+    """Return the content of an image file; ``options`` are those of ``savefig``."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, **options)
+    return buffer.getvalue()

@@ -11,13 +11,17 @@ reference run can).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
+from annotated_types import Interval
 
-from fahmc.errors import DataError, SettingsError
-from fahmc.tree import leaf_names
+from fahmc import door
+from fahmc.errors import DataError, SettingsError, shown
+from fahmc.fitting import Of
+from fahmc.hints import MAX_ROUNDS, AboveOne, Positive
+from fahmc.tree import as_numbers, leaf_names
 
 if TYPE_CHECKING:
     from fahmc.draws import Draws
@@ -31,6 +35,7 @@ _METHODS = {
 
 # ArviZ splits each chain in two and needs a variance of each half.
 _MIN_DRAWS = 4
+_Every: TypeAlias = Annotated[int, Interval(ge=_MIN_DRAWS, le=MAX_ROUNDS), Of("draws")]
 
 
 def r_hat(draws: Draws | Any, *, method: str = "rank") -> dict[str, np.ndarray]:
@@ -94,7 +99,7 @@ def relative_drift(draws: Draws) -> float:
     sampler no such distance.
     """
     drift = np.sqrt(np.mean(np.square(draws.stats.get("client_drift", np.nan), dtype=np.float64)))
-    width = np.sqrt(sum(np.var(values, axis=(0, 1), dtype=np.float64).sum() for values in draws.named().values()))
+    width = np.sqrt(np.var(draws.flat_unconstrained(), axis=(0, 1), dtype=np.float64).sum())
     return float(drift / width) if width > 0 else float("nan")
 
 
@@ -107,21 +112,14 @@ class RHatBelow:
     so far, or not finite) counts as not converged.
     """
 
-    threshold: float = 1.01
-    every: int = 100
+    threshold: AboveOne = 1.01
+    every: _Every = 100
     """Draws per chain between two checks, at least 4. Looking often makes an early stop by luck more likely."""
     method: str = "rank"
     """As in `r_hat`."""
 
     def __post_init__(self):
-        # "not >" instead of "<=": NaN is refused too.
-        if not self.threshold > 1 or not np.isfinite(self.threshold):
-            raise SettingsError(f"threshold is {self.threshold}; R-hat tends to 1 from above, so give e.g. 1.01.")
-        if isinstance(self.every, bool) or int(self.every) != self.every or self.every < _MIN_DRAWS:
-            raise SettingsError(
-                f"every is {self.every}; it must be a whole number of draws, at least {_MIN_DRAWS}, since R-hat halves "
-                "each chain."
-            )
+        door.check(self)
         _check_method("rhat", self.method)
 
     def __call__(self, positions: Any) -> bool:
@@ -138,15 +136,13 @@ class RHatBelow:
 class EssAbove:
     """Stop when every scalar parameter has so many effective draws, of bulk and tail, and the chains agree."""
 
-    size: float = 400.0
-    r_hat: float = 1.01
-    every: int = 100
+    size: Positive = 400.0
+    r_hat: AboveOne = 1.01
+    every: _Every = 100
     """Draws per chain between two checks."""
 
     def __post_init__(self):
-        if not 0 < self.size < np.inf:
-            raise SettingsError(f"size is {self.size}; it must be a number of effective draws, such as 400.")
-        RHatBelow(self.r_hat, self.every)  # which refuses what makes no sense
+        door.check(self)
 
     def __call__(self, positions: Any) -> bool:
         """Say whether sampling may stop, given all positions kept so far [chain, draw, ...]."""
@@ -156,7 +152,7 @@ class EssAbove:
 
 def named_arrays(draws: Draws | Any) -> dict[str, np.ndarray]:
     """Return the variables by name as float64 arrays [chain, draw, ...], checked."""
-    positions = draws.positions if hasattr(draws, "positions") else draws
+    positions = as_numbers(draws.positions if hasattr(draws, "positions") else draws, "draws", DataError)
     leaves = zip(leaf_names(positions), jax.tree.leaves(positions), strict=True)
     arrays = {name: np.asarray(leaf, dtype=np.float64) for name, leaf in leaves}
     if not any(array.size for array in arrays.values()):
@@ -192,7 +188,7 @@ def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str
 
 def _check_method(function: str, method: str) -> None:
     if method not in _METHODS[function]:
-        raise SettingsError(f"{function} has no method {method!r}; choose one of {', '.join(_METHODS[function])}.")
+        raise SettingsError(f"{function} has no method {shown(method)}; choose one of {', '.join(_METHODS[function])}.")
 
 
 def _shapes(arrays: dict[str, np.ndarray]) -> str:

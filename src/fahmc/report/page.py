@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import NamedTuple, TypeAlias
@@ -13,6 +14,17 @@ from fahmc.report.verdict import Verdict
 
 Table: TypeAlias = Mapping[str, Mapping[tuple[str, str], str]]
 """Row name -> (group, column) -> text; neighbouring columns of one group share a heading."""
+
+
+class Section(NamedTuple):
+    """A part of the report of its own."""
+
+    title: str
+    sentences: Sequence[str]
+    tables: Mapping[str, Table]
+    """By what their rows are called."""
+    images: Mapping[str, tuple[str, bytes]]
+    """Name -> (caption, PNG)."""
 
 
 class Content(NamedTuple):
@@ -33,6 +45,8 @@ class Content(NamedTuple):
     """Name -> (caption, PNG)."""
     settings: Table
     cost: Table
+    fit: Section | None = None
+    """Whether the model fits, if that was asked."""
 
 
 _PAGE = Template("""<!DOCTYPE html>
@@ -82,6 +96,7 @@ $certificate_words
 <div class="scroll">$certificate</div>
 <h2>Figures</h2>
 $figures
+$fit
 <div class="side">
 <section class="settings"><h2>Settings</h2>$settings</section>
 <section><h2>Cost</h2>$cost</section>
@@ -106,6 +121,7 @@ def as_html(content: Content) -> str:
         certificate_words=_paragraphs([content.certificate_words]),
         certificate=_html_table("parameter", content.certificate, content.marked) if content.certificate else "",
         figures="\n".join(_figure(name, caption, png) for name, (caption, png) in content.images.items()),
+        fit="" if content.fit is None else _html_section(content.fit),
         settings=_html_table("setting", content.settings),
         cost=_html_table("quantity", content.cost),
     )
@@ -114,13 +130,26 @@ def as_html(content: Content) -> str:
 def as_markdown(content: Content) -> str:
     """Return the report in Markdown, without figures."""
     verdict = content.verdict
-    parts = [f"# {content.title}", f"**{verdict.headline}**", *verdict.words, *content.sentences, *verdict.remarks]
+    parts = [f"# {_markdown(content.title)}", f"**{_markdown(verdict.headline)}**"]
+    parts += map(_markdown, (*verdict.words, *content.sentences, *verdict.remarks))
     parts += [_markdown_table("parameter", content.parameters), *filter(None, [content.table_remark])]
     parts += ["## How far off", content.certificate_words]
     parts += [_markdown_table("parameter", content.certificate)] if content.certificate else []
+    parts += [] if content.fit is None else _markdown_section(content.fit)
     parts += ["## Settings", _markdown_table("setting", content.settings)]
     parts += ["## Cost", _markdown_table("quantity", content.cost)]
     return "\n\n".join(parts) + "\n"
+
+
+def _html_section(section: Section) -> str:
+    tables = (f'<div class="scroll">{_html_table(corner, table)}</div>' for corner, table in section.tables.items())
+    figures = (_figure(name, caption, png) for name, (caption, png) in section.images.items())
+    return "\n".join([f"<h2>{html.escape(section.title)}</h2>", _paragraphs(section.sentences), *figures, *tables])
+
+
+def _markdown_section(section: Section) -> list[str]:
+    tables = (_markdown_table(corner, table) for corner, table in section.tables.items())
+    return [f"## {section.title}", *map(_markdown, section.sentences), *tables]
 
 
 def _paragraphs(sentences: Sequence[str]) -> str:
@@ -153,8 +182,12 @@ def _markdown_table(corner: str, table: Table) -> str:
     head = [corner, *(f"{group}: {column}" if group else column for group, column in columns)]
     body = [[name, *(row[column] for column in columns)] for name, row in table.items()]
     rows = [head, ["---", *("---:" for _ in columns)], *body]
-    # A bar inside a cell would end it.
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join("| " + " | ".join(map(_markdown, row)) + " |" for row in rows)
+
+
+def _markdown(text: str) -> str:
+    """Write text so that Markdown shows it as it is: no tags, no code, no emphasis, no end of a line or a cell."""
+    return re.sub(r"[\\`*|]", r"\\\g<0>", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _columns(table: Table) -> list[tuple[str, str]]:

@@ -61,8 +61,8 @@ class Parameters:
                 raise SettingsError(
                     f"There is no parameter {name!r} among the {len(self.names)} here; did you mean {close[0]!r}?"
                 )
-            found += [match for match in matches if match not in found]
-        return found
+            found += matches
+        return list(dict.fromkeys(found))
 
     def choose(self, names: str | Sequence[str] | None, first: Sequence[str] = ()) -> tuple[list[str], str]:
         """Return what a figure shows, and what to add to its title.
@@ -75,7 +75,8 @@ class Parameters:
             return list(self.names), ""
         # A parameter without R-hat is constant or not finite: worse than any that has one.
         badness = np.nan_to_num(self.r_hat(), nan=np.inf)
-        others = [self.names[i] for i in np.argsort(-badness, kind="stable") if self.names[i] not in first]
+        named = set(first)
+        others = [self.names[i] for i in np.argsort(-badness, kind="stable") if self.names[i] not in named]
         worst = set(others[: max(0, MAX_SHOWN - len(first))])
         remark = f" ({len(first) + len(worst)} of {len(self.names)} parameters, those with the worst R-hat)"
         return [*first, *(name for name in self.names if name in worst)], remark
@@ -98,7 +99,8 @@ def parameter_table(draws: Draws, *, reference: Draws | None = None) -> pd.DataF
         differing = sorted(set(other.names) ^ set(own.names))
         raise DataError(f"Only one of the two runs has the parameter {differing[0]!r}; compare runs of one model.")
     # Matched by name: the two runs may list their variables in different orders.
-    places = [other.names.index(name) for name in own.names]
+    place = {name: index for index, name in enumerate(other.names)}
+    places = [place[name] for name in own.names]
     table = table.join(other_table.add_prefix("reference_"))
     scores = convergence.difference_in_mcse(own.values, other.values[..., places])["position"]
     shifts = table["mean"] - table["reference_mean"]

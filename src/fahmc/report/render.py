@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fahmc.durable import write_atomically
 from fahmc.errors import SettingsError
+from fahmc.own_folder import REPORT, own_folder
 from fahmc.report import plots
+from fahmc.report.canvas import as_image
+from fahmc.report.fit import FitReport, fit_section
 from fahmc.report.page import Content, Table, as_html, as_markdown
 from fahmc.report.parameters import Parameters, parameter_table
 from fahmc.report.quantities import in_bytes, in_time, in_words, rounded
@@ -45,6 +48,7 @@ def write_report(
     title: str = "Posterior report",
     notes: Sequence[str] = (),
     highlight: str | Sequence[str] | None = None,
+    fit: FitReport | None = None,
 ) -> Path:
     """Write the report of a run into a folder, and return the path of its page.
 
@@ -55,7 +59,8 @@ def write_report(
     Parameters
     ----------
     folder
-        Made if it does not exist; files of an earlier report there are replaced.
+        Made if it does not exist; files of an earlier report there are replaced. A folder that holds files which are
+        not fahmc's is refused (`fahmc.own_folder`).
     reference
         Another run of the same model to set beside it, e.g. HMC on the pooled rows.
     label, reference_label
@@ -64,6 +69,8 @@ def write_report(
         Sentences to print under the verdict, e.g. on the data.
     highlight
         Parameters of interest, by name: stated in words, marked in the table, and in every figure.
+    fit
+        Whether the model fits, if that was asked: a section with figures of its own.
     """
     if reference is not None and label == reference_label:
         raise SettingsError(f"Both runs are called {label!r}; give them different labels.")
@@ -86,19 +93,21 @@ def write_report(
         images=_images(draws, runs, *parameters.choose(None, first=marked)),
         settings={name: {("", "value"): value} for name, value in _flat(draws.settings)},
         cost=_cost(runs),
+        fit=None if fit is None else fit_section(fit),
     )
-    files = {f"{name}.png": png for name, (_, png) in content.images.items()}
+    images = [content.images] if content.fit is None else [content.images, content.fit.images]
+    files = {f"{name}.png": png for part in images for name, (_, png) in part.items()}
     texts = {"summary.csv": table.to_csv(), "summary.md": as_markdown(content), "report.html": as_html(content)}
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = own_folder(folder, REPORT)
     for name, data in (files | {name: text.encode() for name, text in texts.items()}).items():
-        (folder / name).write_bytes(data)
+        write_atomically(folder / name, data)
     return folder / "report.html"
 
 
 def _rows_shown(rows: Mapping[str, Numbers], marked: list[str]) -> list[str]:
     """Return the parameters of the page's table: ``marked`` first; of too many others, those with the worst R-hat."""
-    others = [name for name in rows if name not in marked]
+    first = set(marked)
+    others = [name for name in rows if name not in first]
     if len(rows) > _MAX_ROWS:
         # No R-hat at all is the worst.
         badness = {name: math.inf if math.isnan(rows[name]["r_hat"]) else rows[name]["r_hat"] for name in others}
@@ -178,12 +187,7 @@ def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: s
     }
     if draws.client_drift is not None and "client_drift" in draws.stats:
         figures["drift"] = plots.plot_client_drift(draws)
-    images = {}
-    for name, figure in figures.items():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        images[name] = (captions[name], buffer.getvalue())
-    return images
+    return {name: (captions[name], as_image(figure, format="png")) for name, figure in figures.items()}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

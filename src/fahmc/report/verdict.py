@@ -147,9 +147,21 @@ def _doubts(draws: Draws) -> Iterator[_Fault]:
 def _first_faults(draws: Draws) -> Iterator[_Fault]:
     if draws.num_chains < 2 and not draws.account.get("weights"):
         yield _Fault("One chain cannot be checked against another.", {"num_chains": 4})
-    if count := int(np.sum(draws.stats.get("diverging", 0))):
+    if lost := chains_lost(draws):
+        chains = f"chain {lost[0]}" if len(lost) == 1 else f"{len(lost)} of {draws.num_chains} chains"
+        yield _Fault(
+            f"Every draw of {chains} comes from a round that diverged: the step size is too large for trajectories to "
+            "be stable, and these numbers mean nothing.",
+            advice.smaller_step(draws, 0.1),
+        )
+    elif count := int(np.sum(draws.stats.get("diverging", 0))):
         share = f"{count:,} of {draws.num_chains * draws.num_draws:,} draws"
         yield _Fault(f"{share} come from rounds that diverged.", advice.smaller_step(draws, 0.5))
+
+
+def chains_lost(draws: Draws) -> list[int]:
+    """Return the chains whose every draw comes from a round that diverged, though their numbers are finite."""
+    return np.flatnonzero(np.all(draws.stats.get("diverging", np.zeros((1, 1))), axis=1)).tolist()
 
 
 def _meeting_faults(draws: Draws, table: Any) -> Iterator[_Fault]:
@@ -246,7 +258,7 @@ def _untold(draws: Draws, untold: Any) -> _Fault:
         )
         return _Fault(words, advice.smaller_step(draws, 0.5))
     if moments is not None and np.isnan(moments.mean).all():
-        factor = 20.0 * draws.flat().shape[-1] / (draws.num_chains * draws.num_draws)
+        factor = 20.0 * draws.flat_unconstrained().shape[-1] / (draws.num_chains * draws.num_draws)
         words = f"There are too few draws to tell the error of {_list(untold)} from gradients."
         return _Fault(words, advice.more_rounds(draws, 1.1 * max(factor, 1.0)), is_known=False)
     words = (

@@ -1,11 +1,12 @@
 """A run on disk: settings once, then one file a block, each complete before it gets its name.
 
     run.json                      the run's fingerprint: everything that its draws depend on
-    block-000007-3f9a….npz        draws of the block, and the state after it; the name carries the content's checksum
+    block-000007-3f9a….npz        draws of the block, and the state after it
 
-A block file is written under a temporary name, flushed to disk and renamed, so a kill leaves either the whole block or
-none of it. Opening a run takes the longest prefix of blocks whose checksums hold; what comes after is drawn again, and
-since keys derive from indices it comes out the same. Plain npz and JSON: no pickle.
+The name of a block carries a checksum of its content, the block before it and, at the beginning of this chain, the
+run's fingerprint: a block of another run, or one out of its place, is as good as damaged. Opening a run takes the
+longest chain of blocks that holds; what comes after is drawn again, and since keys derive from indices it comes out the
+same. Plain npz and JSON: no pickle.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import json
 import logging
 import os
 import re
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -25,13 +29,21 @@ import jax
 import numpy as np
 from filelock import FileLock, Timeout
 
+from fahmc.durable import PART, read_whole, write_atomically
 from fahmc.errors import CheckpointError
 
 logger = logging.getLogger("fahmc")
 
-_BLOCK_NAME = re.compile(r"block-(\d{6,})-([0-9a-f]{16})\.npz")
+# To be raised when blocks are named or filled in another way, so that a run of the old way is refused and kept.
+_FORMAT = 2
+_BLOCK_NAME = re.compile(r"block-([0-9]{6,})-([0-9a-f]{16})\.npz")
+_LEFTOVER = re.compile(rf"\.(run\.json|{_BLOCK_NAME.pattern}){re.escape(PART)}")
+# Settings and checksums of thousands of clients need a few hundred kilobytes.
+_LARGEST_SETTINGS = 100 * 2**20
 # A sum of thousands of float32 terms: another machine may round it this differently.
 _VALUE_TOLERANCE = 1e-5
+# Of a setting in a message.
+_LONGEST_VALUE = 200
 
 
 class RunFolder:
@@ -46,7 +58,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike, fingerprint: dict[str, Any]):
         self.path = Path(path)
         self._lock = lock_folder(self.path)
-        self._num_blocks = 0
+        self._num_blocks, self._last = 0, ""
         try:
             self._claim(fingerprint)
         except BaseException:
@@ -54,38 +66,40 @@ class RunFolder:
             raise
 
     def _claim(self, fingerprint: dict[str, Any]) -> None:
-        """Write the settings into a new folder, or compare them with those of the run that is there."""
-        for leftover in self.path.glob("*.tmp"):
-            leftover.unlink()
+        """Write the settings into a folder without rounds, or compare them with those of the run that is there."""
         settings = self.path / "run.json"
         versions = {package: version(package) for package in ("fahmc", "jax", "jaxlib")}
-        fingerprint = json.loads(json.dumps(fingerprint | {"versions": versions}))
-        if settings.exists():
-            try:
-                saved = dict(json.loads(settings.read_text()))
-            except (OSError, ValueError, TypeError) as error:
-                raise CheckpointError(f"{settings} cannot be read ({error}); use a new folder.") from error
-            if saved.pop("versions", None) != fingerprint.pop("versions"):
-                logger.warning(
-                    "%s was begun with other versions of fahmc or JAX; new draws may round differently.", self.path
-                )
-            _check_fingerprint(self.path, saved, fingerprint)
-        elif any(_BLOCK_NAME.fullmatch(file.name) for file in self.path.iterdir()):
-            raise CheckpointError(f"{self.path} holds blocks but no run.json; use a new folder.")
-        else:
-            write_atomically(settings, json.dumps(fingerprint, indent=1).encode())
+        fingerprint = json.loads(json.dumps({"format": _FORMAT, **fingerprint, "versions": versions}))
+        with self._writing():
+            names = [file.name for file in self.path.iterdir()]
+            for name in filter(_LEFTOVER.fullmatch, names):
+                (self.path / name).unlink()
+            has_blocks = any(map(_BLOCK_NAME.fullmatch, names))
+            if not os.path.lexists(settings):
+                if has_blocks:
+                    raise CheckpointError(f"{self.path} holds blocks but no run.json; use a new folder.")
+                write_atomically(settings, json.dumps(fingerprint, indent=1).encode())
+            saved = _read_settings(settings)
+            if not has_blocks and "versions" in saved:
+                # Of a run that was refused before its first round: that bound the folder to nothing.
+                write_atomically(settings, json.dumps(fingerprint, indent=1).encode())
+                saved = dict(fingerprint)
+        if saved.pop("versions", None) != fingerprint.pop("versions"):
+            logger.warning(
+                "%s was begun with other versions of fahmc or JAX; new draws may round differently.", self.path
+            )
+        _check_fingerprint(self.path, saved, fingerprint)
+        self._last = _checksum("", json.dumps(saved, sort_keys=True).encode())
 
     def load(self) -> list[dict[str, Any]]:
         """Read the blocks from the first to the last before which nothing is missing or damaged."""
-        names = {}
+        names: dict[int, list[tuple[Path, str]]] = {}
         for file in sorted(self.path.iterdir()):
             if match := _BLOCK_NAME.fullmatch(file.name):
                 names.setdefault(int(match[1]), []).append((file, match[2]))
         blocks = []
-        while block := next(
-            filter(None, (_read_block(file, checksum, blocks[-1:]) for file, checksum in names.get(len(blocks), []))),
-            None,
-        ):
+        while found := next(filter(None, (self._read(*named) for named in names.get(len(blocks), []))), None):
+            block, self._last = found
             blocks.append(block)
         lost = [file for index, files in names.items() if index >= len(blocks) for file, _ in files]
         if lost:
@@ -93,42 +107,55 @@ class RunFolder:
                 "%s: %d block file(s) from %s on are damaged or follow a damaged one; they are drawn again.",
                 self.path, len(lost), min(lost).name,
             )  # fmt: skip
-            for file in lost:
-                file.unlink()
+            with self._writing():
+                for file in lost:
+                    file.unlink()
         self._num_blocks = len(blocks)
         return blocks
 
+    def _read(self, file: Path, checksum: str) -> tuple[dict[str, Any], str] | None:
+        """Return a block and its checksum, if it is what was written after the last one."""
+        try:
+            content = read_whole(file)
+        except OSError as error:
+            # It may be sound: whoever may read it, or brings the disk back, should find it.
+            raise CheckpointError(
+                f"{file} cannot be read ({error}). Make it readable, or remove it to have it drawn again."
+            ) from error
+        block = _decode(content) if _checksum(self._last, content) == checksum else None
+        return None if block is None else (block, checksum)
+
     def append(self, block: dict[str, Any]) -> None:
-        """Write one block (a nested dict of arrays with ``phase``, ``first_round`` and ``rounds``) durably."""
+        """Write one block (a nested dict of arrays) durably."""
         buffer, (leaves, _) = io.BytesIO(), jax.tree_util.tree_flatten_with_path(block)
         arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
         np.savez(buffer, allow_pickle=False, **arrays)
-        content = buffer.getvalue()
-        write_atomically(self.path / f"block-{self._num_blocks:06d}-{_checksum(content)}.npz", content)
-        self._num_blocks += 1
+        content = buffer.getbuffer()
+        checksum = _checksum(self._last, content)
+        with self._writing():
+            write_atomically(self.path / f"block-{self._num_blocks:06d}-{checksum}.npz", content)
+        self._num_blocks, self._last = self._num_blocks + 1, checksum
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say where the run stands if its folder cannot be written to."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"The run's folder {self.path} cannot be written to ({error}). What was drawn up to its last block is "
+                "kept there; check the free space and permissions, and the run goes on where it stopped."
+            ) from error
 
     def close(self) -> None:
         """Let another process have the folder."""
         self._lock.release()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def _checksum(before: str, content: bytes | memoryview) -> str:
+    sha = hashlib.sha256(before.encode())
+    sha.update(content)
+    return sha.hexdigest()[:16]
 
 
 def lock_folder(path: Path) -> FileLock:
@@ -144,21 +171,29 @@ def lock_folder(path: Path) -> FileLock:
     return lock
 
 
-def _read_block(file: Path, checksum: str, before: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Read a block, if it is what was written and goes on where the last one ended, or begins the next phase."""
-    content = file.read_bytes()
-    if _checksum(content) != checksum:
-        return None
+def _decode(content: bytes) -> dict[str, Any] | None:
+    """Return the arrays of a block, nested again, or nothing if they cannot be read."""
     block: dict[str, Any] = {}
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        for path in arrays.files:
-            *folders, name = path.split("/")
-            reduce(lambda place, folder: place.setdefault(folder, {}), folders, block)[name] = arrays[path]
-    phase, first_round = int(block["phase"]), int(block["first_round"])
-    if not before:
-        return block if (phase, first_round) == (0, 0) else None
-    last_phase, reached = int(before[0]["phase"]), int(before[0]["first_round"] + before[0]["rounds"])
-    return block if (phase, first_round) in [(last_phase, reached), (last_phase + 1, 0)] else None
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            if any(member.compress_type for member in arrays.zip.infolist()):
+                return None  # ours are stored as they are, so that they cannot be larger than their file
+            for path in arrays.files:
+                *folders, name = path.split("/")
+                reduce(lambda place, folder: place.setdefault(folder, {}), folders, block)[name] = arrays[path]
+    except Exception:  # whatever NumPy and zipfile make of what is no npz
+        return None
+    return block
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    """Read run.json."""
+    try:
+        if file.stat().st_size > _LARGEST_SETTINGS:
+            raise ValueError("it is too large")
+        return dict(json.loads(read_whole(file)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); use a new folder.") from error
 
 
 def _check_fingerprint(path: Path, saved: Any, current: Any, field: str = "") -> None:
@@ -175,6 +210,10 @@ def _check_fingerprint(path: Path, saved: Any, current: Any, field: str = "") ->
         same = saved == current
     if not same:
         raise CheckpointError(
-            f"{path} holds a run with {field} = {saved}, but now it is {current}. A run goes on only with the "
-            "settings, model and data it began with: restore them, or use a new folder."
+            f"{path} holds a run with {field} = {_short(saved)}, but now it is {_short(current)}. A run goes on only "
+            "with the settings, model and data it began with: restore them, or use a new folder."
         )
+
+
+def _short(value: Any) -> str:
+    return value[:_LONGEST_VALUE] if isinstance(value, str) else reprlib.repr(value)

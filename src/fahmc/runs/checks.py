@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
-import numpy as np
 
-from fahmc import tree
+from fahmc import door, tree
 from fahmc.data.federation import Federation
 from fahmc.data.sites import RemoteFederation
 from fahmc.density.model import Model
-from fahmc.errors import DataError, ModelError, SettingsError
-from fahmc.registry import require
+from fahmc.dynamics.sampler import Sampler
+from fahmc.errors import DataError, ModelError, SettingsError, first_line, shown
+from fahmc.fitting import introduce
+from fahmc.hints import MAX_TRAJECTORIES
+from fahmc.names import unprintable
 from fahmc.report.convergence import EssAbove, RHatBelow
-from fahmc.types import Position
+from fahmc.types import Batch, Position
 
 MANY_ROUNDS = 1_000_000
 """Where a stopping rule ends a run, rounds are not counted; but they do end."""
 
 
-def checked_count(name: str, value: Any, least: int = 1) -> int:
-    """Return a whole number, or refuse."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
-    return int(value)
-
-
-def checked_seed(name: str, value: Any) -> int:
-    """Return a seed of up to 64 bits, or refuse."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**64:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number from 0 to 2^64 - 1.")
-    return int(value)
+for rule in (RHatBelow, EssAbove):
+    introduce(rule, "a rule such as fahmc.RHatBelow(1.01)")
 
 
 def checked_num_rounds(num_rounds: Any, sampler: Any, stop_when: Any) -> int | None:
@@ -51,15 +44,27 @@ def checked_num_rounds(num_rounds: Any, sampler: Any, stop_when: Any) -> int | N
             f"num_rounds is missing; {type(sampler).__name__} needs it, or stop_when=fahmc.EssAbove(400). Without a "
             "sampler, fahmc decides itself."
         )
-    return checked_count("num_rounds", num_rounds)
+    return num_rounds
 
 
-def check_stop_when(stop_when: Any, num_chains: int, num_draws: int | None) -> None:
+def check_length(num_rounds: int | None, num_warmup_rounds: int, thin: int, sampler: Any) -> None:
+    """Refuse a run that keeps no draw, or whose trajectories could not be told apart by their keys."""
+    if num_rounds is None:
+        return
+    if thin > num_rounds:
+        raise SettingsError(f"thin = {thin} keeps no draw of num_rounds = {num_rounds}; thin at most that much.")
+    per_round = getattr(sampler, "num_local_steps", 1)
+    if (num_rounds + num_warmup_rounds) * per_round > MAX_TRAJECTORIES:
+        raise SettingsError(
+            f"num_rounds = {num_rounds:,} and num_warmup_rounds = {num_warmup_rounds:,} of num_local_steps = "
+            f"{per_round:,} each are more than {MAX_TRAJECTORIES:,} local steps, the most of a run. Ask for fewer."
+        )
+
+
+def check_stop_when(stop_when: RHatBelow | EssAbove | None, num_chains: int, num_draws: int | None) -> None:
     """Refuse a stopping rule that could never hold."""
     if stop_when is None:
         return
-    if not isinstance(stop_when, RHatBelow | EssAbove):
-        raise SettingsError(f"stop_when is {stop_when!r}; give a rule such as fahmc.RHatBelow(1.01).")
     if num_chains < 2:
         raise SettingsError("stop_when needs R-hat, which compares chains; use num_chains of at least 2.")
     if num_draws is not None and stop_when.every > num_draws:
@@ -68,20 +73,44 @@ def check_stop_when(stop_when: Any, num_chains: int, num_draws: int | None) -> N
         )
 
 
-def check_arguments(model: Any, federation: Any, sampler: Any) -> None:
+@door.checked()
+def check_arguments(model: Model, federation: Federation, sampler: Sampler) -> None:
     """Refuse what is no model, no federation or no sampler, and rows that the model cannot have made."""
-    if not isinstance(model, Model):
-        raise ModelError(f"model is {model!r}; give a fahmc.Model or one of fahmc.models.")
-    if not isinstance(federation, Federation):
-        kind = type(federation).__name__
-        raise DataError(f"federation is a {kind}; build it with fahmc.Federation.from_clients(...).")
-    require("sampler", sampler)
     if not sampler.makes_draws:
         raise SettingsError(f"{sampler!r} draws nothing by itself; other samplers use it as a phase.")
+    check_rows(model, federation)
+
+
+def check_rows(model: Model, federation: Federation) -> None:
+    """Refuse rows that the model cannot have made."""
+    for name in federation.names:
+        if complaint := unprintable(name):
+            raise DataError(f"A client is called {shown(name)}, which {complaint}. Rename it.")
     own_rows = () if isinstance(federation, RemoteFederation) else federation.rows  # sites check theirs
     for name, rows in zip(federation.names, own_rows, strict=False):
-        if model.validate_fn is not None and (complaint := model.validate_fn(rows)):
-            raise DataError(f"Client {name!r}: {complaint}")
+        if complaint := _complaint(model, rows):
+            raise DataError(f"Client {name!r}: {complaint.rstrip('.')}.")
+
+
+def check_can_pool(model: Model, sampler: Sampler) -> None:
+    """Refuse to pool rows that a likelihood takes site by site."""
+    if model.together:
+        raise SettingsError(
+            f"{type(sampler).__name__} puts all rows together, but this model integrates every site's own effect out "
+            'over that site\'s rows. Use Auto or FAHMC; or site_effects="intercept", whose common parameters have the '
+            "same posterior."
+        )
+
+
+def _complaint(model: Model, rows: Batch) -> str | None:
+    try:
+        complaint = None if model.validate_fn is None else model.validate_fn(rows)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"validate_fn failed: {reason}. It should return None, or a complaint.") from error
+    if complaint is not None and not isinstance(complaint, str):
+        raise ModelError(f"validate_fn returned {shown(complaint)}; it should return None, or a complaint as text.")
+    return complaint
 
 
 def check_names(model: Model, position: Position) -> None:
@@ -94,16 +123,20 @@ def check_names(model: Model, position: Position) -> None:
         )
         raise ModelError(message) from None
     names = tree.leaf_names(position)
-    for name in names:
-        if names.count(name) > 1 or name in ("chain", "draw") or "/" in name:
+    for name, count in Counter(names).items():
+        if count > 1 or name in ("chain", "draw") or "/" in name or unprintable(name):
             raise ModelError(
-                f"A parameter is called {name!r}, which is taken or cannot be stored; give it another name."
+                f"A parameter is called {shown(name)}, which is taken or cannot be stored; give it another name."
             )
+    for dim, labels in model.coords.items():
+        for label, count in Counter(map(str, labels)).items():
+            if complaint := "stands for two entries" if count > 1 else unprintable(label):
+                raise ModelError(f"Along {dim!r} a name is {shown(label)}, which {complaint}; give it another.")
     shapes = {name: leaf.shape for name, leaf in zip(names, jax.tree.leaves(position), strict=True)}
     for name, dims in model.dims.items():
         if name in shapes and (isinstance(dims, str) or len(dims) != len(shapes[name])):
             raise ModelError(
-                f"dims of {name!r} is {dims!r}, but it has {len(shapes[name])} axes; give a list with a name each."
+                f"dims of {name!r} is {shown(dims)}, but it has {len(shapes[name])} axes; give a list with a name each."
             )
         for dim, size in zip(dims, shapes.get(name, ()), strict=False):
             if dim in model.coords and len(model.coords[dim]) != size:

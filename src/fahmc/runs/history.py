@@ -7,18 +7,24 @@ again is led through the blocks on disk once more: the same results, the same de
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fahmc import tree
+from fahmc.density.supports import present
 from fahmc.draws import Draws
 from fahmc.dynamics.sampler import Outcome, Phase, PhaseResult
 from fahmc.engines.run import Block, Run, begin
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.runs.checkpoint import RunFolder
 from fahmc.types import Message, Position
+
+_SCALARS = {
+    name: ((), np.dtype(kind))
+    for name, kind in {"phase": "i8", "first_round": "i8", "rounds": "i8", "has_diverged": "?", "seconds": "f8"}.items()
+}
 
 
 class History:
@@ -46,10 +52,19 @@ class History:
         self.state: Message = {}
         self._go_on(None)
         blocks = folder.load() if folder is not None else []
+        self._require(blocks, lambda saved: {name: _outline(saved.get(name)) for name in _SCALARS} == _SCALARS)
         for saved in blocks:
             self._check_room(blocks)
+            self._require([saved], self._is_next)
             self._add(saved)
         self._check_room(blocks)
+
+    def _require(self, blocks: list[dict[str, Any]], is_sound: Callable[[dict[str, Any]], bool]) -> None:
+        if self.folder is not None and not all(map(is_sound, blocks)):
+            raise CheckpointError(
+                f"A block in {self.folder.path} has the checksum of this run, but not what belongs there: another "
+                "version of fahmc wrote it, or somebody changed it. Use a new folder."
+            )
 
     @property
     def phase(self) -> Phase:
@@ -105,6 +120,34 @@ class History:
         if has_diverged or self.rounds_done >= self.phase.num_rounds:
             self._go_on(self._result(has_diverged))
 
+    def _is_next(self, saved: dict[str, Any]) -> bool:
+        """Whether a block on disk can be the next one of this run: its place and the shapes of all that it holds."""
+        run, phase, blocks = self._run, self.phase, self._kept[-1]
+        first_round, rounds = int(saved["first_round"]), int(saved["rounds"])
+        place = len(self.phases) - 1, self.rounds_done
+        if self.is_complete or (int(saved["phase"]), first_round) != place or rounds < 0:
+            return False
+        if saved["has_diverged"] and not phase.may_diverge:
+            return False
+        kept = phase.draws_after(first_round + rounds) - phase.draws_after(first_round)
+        positions, gradients = saved.get("positions"), saved.get("gradients")
+        if _outline(saved.get("state")) != _outline(self.state) or _outline(positions)[0][1:2] != (kept,):
+            return False
+        squares = None if phase.num_warmup_rounds is None else saved.get("drift_squares")
+        if squares is not None and np.shape(squares) != (run.num_chains, run.federation.num_clients):
+            return False
+        if not kept:
+            return True
+        stats = saved.get("stats", {})
+        return (
+            _outline(positions) == ((run.num_chains, kept, run.dimension), run.dtype)
+            and (gradients is None or _outline(gradients) == _outline(positions))
+            and isinstance(stats, dict)
+            and all(np.shape(values) == (run.num_chains, kept) for values in stats.values())
+            and all(np.asarray(values).dtype.kind in "biuf" for values in stats.values())
+            and all(stats.keys() == block["stats"].keys() for block in blocks[:1])
+        )
+
     def _check_room(self, blocks: list[dict[str, Any]]) -> None:
         """Refuse a folder that holds more than was asked for now."""
         held = sum(int(saved["rounds"]) for saved in blocks if int(saved["phase"]) == len(self.phases) - 1)
@@ -142,7 +185,7 @@ class History:
         return PhaseResult(self.state, positions, stats, self.rounds_done, has_diverged, gradients)
 
     def positions(self) -> Position:
-        """Return all draws so far as the user's pytree of [chain, draw, ...]."""
+        """Return all draws so far as a pytree of [chain, draw, ...]: the free numbers, as ranks see them alike."""
         own = None if self._outcome is None else self._outcome.positions
         flat = _joined(self._blocks, self._run)[0] if own is None else own
         return tree.unflatten_draws(flat, self._run.target.template)
@@ -163,17 +206,21 @@ class History:
             drift = np.sqrt(self._drift_squares / max(1, sampled))
         num_rounds = sum(self._rounds) if run.num_rounds is None else run.num_rounds
         lengths = {"num_rounds": num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
+        model, free = run.model, tree.unflatten_draws(positions, run.target.template)
+        presented = present(model, run.target.template, positions)
         return Draws(
-            positions=tree.unflatten_draws(positions, run.target.template),
+            positions=presented,
+            sampled=free if model.supports or model.derived_fn is not None else None,
+            derived=() if model.derived_fn is None else tuple(name for name in presented if name not in free),
             gradients=gradients,
             stats=stats,
             client_names=run.federation.names,
             client_drift=drift,
             settings={**self._settings, **lengths, "ended": ended},
             cost=self._cost(),
-            dims=run.model.dims,
-            coords=run.model.coords,
-            model=run.model,
+            dims=model.dims,
+            coords=model.coords,
+            model=model,
             account=outcome.account,
         )
 
@@ -205,3 +252,11 @@ def _joined(blocks: list[dict[str, Any]], run: Run) -> tuple[np.ndarray, np.ndar
         join(gradients) if len(gradients) == len(blocks) else None,
         {name: join([block["stats"][name] for block in blocks]) for name in blocks[0]["stats"]},
     )
+
+
+def _outline(value: Any) -> Any:
+    """Return the shapes and dtypes of arrays, however they are nested."""
+    if isinstance(value, Mapping):
+        return {name: _outline(entry) for name, entry in value.items()}
+    array = np.asarray(value)
+    return array.shape, array.dtype

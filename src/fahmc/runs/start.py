@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ import numpy as np
 from fahmc import keys
 from fahmc.data.sites import RemoteFederation
 from fahmc.density.model import Model, as_position
+from fahmc.density.supports import unconstrain
 from fahmc.density.target import build_target
 from fahmc.engines.run import Run
 from fahmc.errors import ModelError
+from fahmc.hints import MAX_DIMENSION, MAX_NUMBERS
 from fahmc.types import Client, Position
 
 
@@ -22,23 +25,45 @@ def initial_positions(
 ) -> Position:
     """Return the chains' first positions with a leading chain axis, from the model or from the user's ``init``.
 
+    They are free numbers (`fahmc.density.supports`); ``init`` is a position as the model's functions see it.
+
     ``client`` is one of the federation's (called ``name``): models may take their dimension from its rows.
     """
+    _check_size(model, client, init, num_chains)
     if init is None:
         own = [_own_position(model, client, seed, chain, dtype) for chain in range(num_chains)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+        return unconstrain(model, jax.tree.map(lambda *leaves: np.stack(leaves), *own), "The model's init")
     given = as_position(init, dtype, "init")
     leaves = jax.tree.leaves(given)
     one_a_chain = given if all(leaf.shape[:1] == (num_chains,) for leaf in leaves) else None
     template = _template(model, client, name, given, one_a_chain, dtype)
     if _shapes(given) == _shapes(template):
-        return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
+        given = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
+        return unconstrain(model, given)
     if one_a_chain is not None and _shapes(_first(one_a_chain)) == _shapes(template):
-        return one_a_chain
+        return unconstrain(model, one_a_chain)
     raise ModelError(
         f"init has shapes {jax.tree.map(np.shape, given)}; the model's position has "
         f"{jax.tree.map(np.shape, template)}. Give one such position, or one a chain (a leading axis of {num_chains})."
     )
+
+
+def _check_size(model: Model, client: Client, init: Position | None, num_chains: int) -> None:
+    """Refuse positions that no machine holds, before any is made; an init that JAX cannot trace is made without."""
+    try:
+        rows = jax.tree.map(jnp.asarray, client.rows)
+        position = init if init is not None else jax.eval_shape(model.initial_position, jax.random.key(0), rows)
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves(position)]
+        if init is not None and all(shape[:1] == (num_chains,) for shape in shapes):
+            shapes = [shape[1:] for shape in shapes]  # one a chain
+        dimension = sum(map(math.prod, shapes))
+    except Exception:
+        return
+    if dimension > MAX_DIMENSION or num_chains * dimension > MAX_NUMBERS:
+        raise ModelError(
+            f"A position has {dimension:,} numbers, in {num_chains:,} chains; there may be {MAX_DIMENSION:,}, and "
+            f"{MAX_NUMBERS:,} in all chains together. Use a smaller model, or fewer chains."
+        )
 
 
 def model_values(run: Run) -> Any:
@@ -101,7 +126,8 @@ def _template(model: Model, client: Client, name: str, given: Position, one_a_ch
 
 def _fits(model: Model, position: Position, client: Client, name: str) -> bool:
     try:
-        build_target(model, position, client, name)
+        alone = jax.tree.map(lambda leaf: leaf[None], position)
+        build_target(model, _first(unconstrain(model, alone)), client, name)
     except ModelError:
         return False
     return True

@@ -15,7 +15,8 @@ from jaxtyping import Array
 
 from fahmc.density.model import Model
 from fahmc.models import logistic_regression
-from fahmc.models.generalized_linear import check_counts, generalized_linear, normal_prior
+from fahmc.models.generalized_linear import generalized_linear
+from fahmc.priors.normal import normal_prior
 from fahmc.types import Batch, Key, Position
 
 
@@ -39,16 +40,6 @@ def linear_with_scale() -> Model:
     return generalized_linear(
         row_loglikelihood, lambda mean: mean, None, intercept_scale=None, scalars={"log_scale": 10.0}
     )
-
-
-def poisson_with_offset() -> Model:
-    """Model y ~ Poisson(exp(xβ + α + offset)), the log exposure being a column; coefficients N(0, 1)."""
-
-    def row_loglikelihood(log_rate: Array, position: Position, batch: Batch) -> Array:
-        y, offset = (batch[name].astype(log_rate.dtype) for name in ("y", "offset"))
-        return y * (log_rate + offset) - jnp.exp(log_rate + offset) - jax.lax.lgamma(y + 1)
-
-    return generalized_linear(row_loglikelihood, jnp.exp, 1.0, validate_fn=check_counts)
 
 
 def horseshoe(num_coefficients: int, num_rows: int, num_relevant: int = 3, slab_scale: float = 2.5) -> Model:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from fahmc.durable import append_record, read_records
 
 Record = TypeVar("Record")
 
@@ -17,10 +18,8 @@ class Kept(Generic[Record]):
     def __init__(self, path: Path, kind: Callable[..., Record], fields: tuple[str, ...]):
         self._path, self._kind, self._fields = path, kind, fields
         self._records: dict[tuple[Any, ...], Record] = {}
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                if line.endswith("}"):  # a last line that a kill cut short is not a record
-                    self._remember(kind(**json.loads(line)))
+        for entries in read_records(path):
+            self._remember(kind(**entries))
 
     def __len__(self) -> int:
         return len(self._records)
@@ -32,8 +31,7 @@ class Kept(Generic[Record]):
     def add(self, record: Record) -> Record:
         """Keep a record, on disk too."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record)) + "\n")  # type: ignore[call-overload]
+        append_record(self._path, asdict(record))  # type: ignore[call-overload]
         return self._remember(record)
 
     def _remember(self, record: Record) -> Record:

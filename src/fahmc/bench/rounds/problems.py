@@ -11,7 +11,7 @@ from fahmc.data.federation import Federation
 from fahmc.data.trial import load_opt_trial
 from fahmc.density.model import Model
 from fahmc.errors import SettingsError
-from fahmc.models import logistic_regression, softmax_regression
+from fahmc.models import logistic_regression, poisson_regression, softmax_regression
 from fahmc.types import Position
 
 
@@ -161,7 +161,7 @@ def hierarchical_noncentred(seed: int) -> _Made:
 @_problem(limit=30)
 def poisson(seed: int) -> _Made:
     """Rows of very unequal exposure."""
-    return families.poisson_with_offset(), simulated.poisson(seed)
+    return poisson_regression(1.0), simulated.poisson(seed)
 
 
 @_problem(limit=30)

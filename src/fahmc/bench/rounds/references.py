@@ -85,7 +85,12 @@ def pooled_potential(
 
 def whitening(potential_fn: Callable[[Vector], Array], start: Vector) -> Float[Array, "dim dim"]:
     """Return W with W′ |H| W = I for the curvature H at the start: a first metric, whatever the columns' units."""
-    values, vectors = jnp.linalg.eigh(jax.hessian(potential_fn)(start))
+    return whitening_of(jax.hessian(potential_fn)(start))
+
+
+def whitening_of(curvature: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """Return the same of a curvature that is at hand."""
+    values, vectors = jnp.linalg.eigh(curvature)
     # Where curvature is as good as nothing, the scale stays what it is.
     sizes = jnp.where(jnp.abs(values) > 1e-8, jnp.abs(values), 1.0)
     return vectors / jnp.sqrt(sizes)[None]
@@ -123,8 +128,6 @@ def reference(
 
 def make_reference(problem: Problem, num_draws: int | None = None) -> Reference:
     """Run the long chains, in double precision; fewer draws than a reference needs show that everything works."""
-    from fahmc._arviz import arviz
-
     peers.require([NUMPYRO])
     from fahmc.bench.peers.numpyro_nuts import sample_nuts
 
@@ -149,20 +152,32 @@ def make_reference(problem: Problem, num_draws: int | None = None) -> Reference:
         draws = np.asarray(center) + run.draws @ np.asarray(scale).T
         if problem.easier is not None:
             draws = _moved(draws, sampled, problem.easier)
-        az: Any = arviz
-        data = az.convert_to_dataset(draws)
-        least_ess = [float(az.ess(data, method=method)["x"].min()) for method in ("bulk", "tail")]
-        mean = draws.mean(axis=(0, 1))
-        return Reference(
-            mean=mean,
-            sd=draws.std(axis=(0, 1)),
-            mean_error=np.asarray(az.mcse(data, method="mean")["x"]),
-            sd_error=np.asarray(az.mcse(data, method="sd")["x"]),
-            ess=min(least_ess),
-            r_hat=float(az.rhat(data)["x"].max()),
-            num_divergent=run.num_divergent,
-            potential=float(pooled_potential(problem)[0](jnp.asarray(mean))),
-        )
+        potential = pooled_potential(problem)[0]
+        return reference_of(draws, run.num_divergent, lambda mean: float(potential(jnp.asarray(mean))))
+
+
+def reference_of(
+    draws: Float[np.ndarray, "chain draw dim"],
+    num_divergent: int,
+    potential_fn: Callable[[Float[np.ndarray, " dim"]], float] = lambda mean: np.nan,
+) -> Reference:
+    """Return moments of long chains, with their Monte Carlo errors."""
+    from fahmc._arviz import arviz
+
+    az: Any = arviz
+    data = az.convert_to_dataset(draws)
+    least_ess = [float(az.ess(data, method=method)["x"].min()) for method in ("bulk", "tail")]
+    mean = draws.mean(axis=(0, 1))
+    return Reference(
+        mean=mean,
+        sd=draws.std(axis=(0, 1)),
+        mean_error=np.asarray(az.mcse(data, method="mean")["x"]),
+        sd_error=np.asarray(az.mcse(data, method="sd")["x"]),
+        ess=min(least_ess),
+        r_hat=float(az.rhat(data)["x"].max()),
+        num_divergent=num_divergent,
+        potential=potential_fn(mean),
+    )
 
 
 def newton(

@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 from fahmc.bench.rounds.measure import ESS_LIMIT, MEAN_LIMIT, NUM_CHAINS, SD_LIMIT, Measured
 from fahmc.bench.rounds.references import Reference
 from fahmc.bench.rounds.rivals import MOST_ROUNDS, Contest
+from fahmc.durable import write_atomically
 from fahmc.experiments.machine import machine_facts
 from fahmc.report.quantities import in_bytes
 
@@ -164,8 +165,8 @@ class Results:
     def write(self, folder: Path) -> list[Path]:
         """Write results.json and table.md."""
         files = [folder / name for name in ("results.json", "table.md")]
-        files[0].write_text(json.dumps(self.as_values(), indent=1) + "\n", encoding="utf-8")
-        files[1].write_text(self.as_markdown(), encoding="utf-8")
+        write_atomically(files[0], (json.dumps(self.as_values(), indent=1) + "\n").encode())
+        write_atomically(files[1], self.as_markdown().encode())
         return files
 
     def as_markdown(self) -> str:

@@ -6,9 +6,7 @@ import contextlib
 import logging
 import os
 import tempfile
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,15 @@ from typing import Any
 from fahmc.engines.flare.job import COMMAND, write_job
 from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.engines.flare.messages import Request, write_request
+from fahmc.engines.flare.owner import this_process
 from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError, SettingsError
 
 # How long a command may wait at the server for an answer; then it is sent again. Ctrl-C is noticed in between.
-_LONG_POLL = 2.0
+LONG_POLL = 2.0
 _COMMAND_TIMEOUT = 12.0
+# A worker that is about to end answers no more: so little patience, and a second time for those who are only slow.
+_WORKER_TIMEOUT = 3.0
 _LOGIN_TIMEOUT = 10.0
 # What FLARE's errors mean to an analyst.
 _MEANINGS = {
@@ -37,15 +38,27 @@ class Unreachable(Exception):
     """The server, or the job, does not answer: it may come back."""
 
 
+class Silent(Unreachable):
+    """There was no answer in time."""
+
+
+class Missing(Unreachable):
+    """Some sites are not there."""
+
+    def __init__(self, sites: list[str]):
+        super().__init__(f"Site {sites[0]!r} is not connected")
+        self.sites = sites
+
+
 class Connection:
     """A session with a federation's server, in the name of the analyst."""
 
     def __init__(self, kit: Kit):
-        if kit.role != "analyst":
-            raise SettingsError(f"{kit.path} is the kit of {kit.name!r}; sampling takes the analyst's kit.")
+        kit.require_analyst()
         require_flare()
         self._kit = kit
         self._session: Any = None
+        self._owner = this_process()
         # FLARE's code runs here. Ctrl-C is raised in the main thread, where some of FLARE's code would swallow it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fahmc-connection")
 
@@ -80,34 +93,26 @@ class Connection:
         with contextlib.suppress(Unreachable, FederationError):
             self._do("abort_job", job)
 
-    def command(self, job: str, request: Request, wait: float = _LONG_POLL, identity: str = "") -> dict[str, Any]:
+    def command(
+        self, job: str, request: Request, wait: float = LONG_POLL, identity: str = "", is_slow: bool = False
+    ) -> dict[str, Any]:
         """Send one command to the job; its answer may be ``{"pending": True}``.
 
         A request with an identity that is repeated, because an answer was lost on the way, is not done twice.
         """
-        return self._do("do_app_command", job, COMMAND, write_request(request) | {"wait": wait, "id": identity})
+        values = write_request(request) | {"wait": wait, "id": identity, "owner": self._owner}
+        seconds = _COMMAND_TIMEOUT if is_slow else wait + _WORKER_TIMEOUT
+        return self._do("do_app_command", job, COMMAND, values, seconds=seconds)
 
-    def ask(
-        self, job: str, request: Request, seconds: float, is_stopping: Callable[[], bool] = lambda: False
-    ) -> dict[str, Any]:
-        """Have the job do something, and wait for the answer, unless the user wants no more."""
-        identity, deadline = uuid.uuid4().hex, time.monotonic() + seconds
-        while (answer := self.command(job, request, identity=identity)).get("pending"):
-            if is_stopping():
-                raise Abandoned
-            if time.monotonic() > deadline:
-                raise Unreachable(f"the server did not answer within {seconds:g} s")
-        return answer
-
-    def _do(self, method: str, *arguments: Any) -> Any:
+    def _do(self, method: str, *arguments: Any, seconds: float = _COMMAND_TIMEOUT) -> Any:
         """Have FLARE's session do something, and log in before if that is not done."""
-        return self._thread.submit(self._call, method, *arguments).result()
+        return self._thread.submit(self._call, method, arguments, seconds).result()
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
         with _errors_named(), _silent():
             if self._session is None:
                 self._session = _new_session(self._kit)
-                self._session.set_timeout(_COMMAND_TIMEOUT)
+            self._session.set_timeout(seconds)
             try:
                 return getattr(self._session, method)(*arguments)
             except Exception as error:
@@ -151,7 +156,8 @@ def _errors_named() -> Iterator[None]:
             raise FederationError(
                 f"The server does not let this kit do that: {words}. Use the analyst's kit of this very study."
             ) from error
-        raise Unreachable(_MEANINGS.get(kind, f"{kind}: {words}")) from error
+        meaning = _MEANINGS.get(kind, f"{kind}: {words}")
+        raise (Silent if kind == "NoConnection" else Unreachable)(meaning) from error
 
 
 @contextlib.contextmanager

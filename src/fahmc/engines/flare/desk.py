@@ -100,11 +100,13 @@ class Desk:
         self._waiting: deque[tuple[str, Request]] = deque()
         self._answers: dict[str, dict[str, Any] | None] = {}
         self.last_heard = time.monotonic()
+        self.owner = ""
+        """The analyst's process that asked last (`owner`)."""
         self.is_working = False
 
-    def heard(self) -> None:
+    def heard(self, owner: str) -> None:
         """Note that the analyst is still there."""
-        self.last_heard = time.monotonic()
+        self.last_heard, self.owner = time.monotonic(), owner
 
     def ask(self, identity: str, request: Request, seconds: float) -> dict[str, Any] | None:
         """Have a request done; None if there is no answer yet."""

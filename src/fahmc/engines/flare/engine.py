@@ -8,30 +8,39 @@ sites are there, and goes on from the last round that arrived here. Keys derive 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fahmc import door
+from fahmc.checks.ask import Asked
+from fahmc.checks.check import Answer, Check
 from fahmc.data.sites import RemoteFederation, Sites
 from fahmc.density.model import Model
 from fahmc.dynamics.sampler import Phase
+from fahmc.engines.flare.arrays import arrays_to_text
 from fahmc.engines.flare.connection import Unreachable
 from fahmc.engines.flare.kits import Kit
-from fahmc.engines.flare.messages import Begin, Fetch, Prepare, Stop, Survey, arrays_to_text, text_to_block
+from fahmc.engines.flare.messages import Ask, Begin, Fetch, Prepare, Stop, Survey, text_to_block
+from fahmc.engines.flare.questions import Question, check_same_study, read_answers
 from fahmc.engines.flare.session import Session, raise_end
 from fahmc.engines.order import Order, sampler_recipe
 from fahmc.engines.record import record
-from fahmc.engines.run import Block, Divergence, Run
-from fahmc.errors import FederationError, SettingsError
-from fahmc.models.recipes import model_recipe, with_feature_names
+from fahmc.engines.run import Abandoned, Block, Divergence, Run
+from fahmc.errors import FederationError
+from fahmc.hints import Seconds
+from fahmc.models.recipes import following_formula, model_recipe, with_feature_names
 from fahmc.types import Message
 
 # A survey asks each site three times, and a site that is silent is asked again.
 _SURVEY_STEPS, _ASKED_TWICE = 6, 2
+
+logger = logging.getLogger("fahmc")
 
 
 @dataclass
@@ -61,18 +70,15 @@ class Flare:
     """
 
     kit: str | Path
-    round_timeout: float = 60.0
-    patience: float = 600.0
-    setup_timeout: float = 300.0
+    round_timeout: Seconds = 60.0
+    patience: Seconds = 600.0
+    setup_timeout: Seconds = 300.0
     _session: Session | None = field(default=None, init=False, repr=False)
     _is_kept: bool = field(default=False, init=False, repr=False)
     _survey: Survey | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
-        for name in ("round_timeout", "patience", "setup_timeout"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise SettingsError(f"{name} is {value!r}; it must be a number of seconds above 0.")
+        door.check(self)
 
     def __enter__(self) -> Flare:
         self._is_kept = True
@@ -86,17 +92,12 @@ class Flare:
         self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool] = lambda: False
     ) -> tuple[Model, RemoteFederation]:
         """Ask the sites what they hold; the model comes back with its coefficients named after their columns."""
+        model = following_formula(model, sites.model_settings)
         # What cannot be sent is refused before anybody is asked.
         model_recipe(model)
         sampler_recipe(sampler)
         self._session = self._session or Session(Kit.load(self.kit), self.patience)
-        columns = sites.columns
-        self._survey = Survey(
-            sites=list(self._session.kit.sites),
-            columns=None if columns is None else dataclasses.asdict(columns),
-            weights=None if sites.weights is None else dict(sites.weights),
-            seconds=self.setup_timeout,
-        )
+        self._survey = self._survey_of(self._session, sites)
         session, seconds = self._session, _SURVEY_STEPS * self.setup_timeout
         survey = self._survey
         answer = session.insist(lambda: session.ask(survey, seconds), is_stopping)
@@ -110,8 +111,44 @@ class Flare:
             weights=dict(zip(session.kit.sites, answer["weights"], strict=True)),
             about=answer["about"],
         )
+        for remark in answer["about"].get("remarks", ()):
+            logger.warning("%s", remark)
         names = answer["about"].get("feature_names")
         return (model if names is None else with_feature_names(model, names)), federation
+
+    def ask(self, check: Check, asked: Sequence[Asked]) -> dict[str, Answer]:
+        """Have every site answer a question about draws; what the sites were told before is told again if need be."""
+        for one in asked:
+            model_recipe(one.model)
+        session = self._session = self._session or Session(Kit.load(self.kit), self.patience)
+        try:
+            texts = session.insist(lambda: self._ask(session, check, asked))
+        except Abandoned:
+            raise KeyboardInterrupt("interrupted while the sites were asked") from None
+        finally:
+            self.release()
+        return read_answers(check, asked, texts)
+
+    def _ask(self, session: Session, check: Check, asked: Sequence[Asked]) -> dict[str, Any]:
+        """Have the sites make their rows ready for every fit, then ask."""
+        sites, marks, seconds = list(session.kit.sites), [], self.setup_timeout
+        for one in asked:
+            assert isinstance(one.rows, Sites)
+            answer = session.ask(self._survey_of(session, one.rows), _SURVEY_STEPS * seconds)
+            check_same_study(answer, one)
+            marks.append(answer["marks"])
+        question = Question.of(check, sites, asked, marks).text
+        answers = session.ask(Ask(sites, question, seconds), _ASKED_TWICE * seconds)["answers"]
+        return {site: answers.get(site) for site in sites}
+
+    def _survey_of(self, session: Session, sites: Sites) -> Survey:
+        columns = sites.columns
+        return Survey(
+            sites=list(session.kit.sites),
+            columns=None if columns is None else dataclasses.asdict(columns),
+            weights=None if sites.weights is None else dict(sites.weights),
+            seconds=self.setup_timeout,
+        )
 
     def start(self, run: Run) -> FlareRun:
         """Take a run to the sites that were asked; they are told with its first round."""

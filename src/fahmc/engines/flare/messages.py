@@ -1,22 +1,23 @@
-"""What the analyst and the server say to each other, typed: JSON on the line, checked on arrival.
-
-Arrays go as one text: an npz archive, which carries shapes and dtypes and cannot carry code.
-"""
+"""What the analyst and the server say to each other, typed: JSON on the line, checked on arrival."""
 
 from __future__ import annotations
 
-import base64
 import functools
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
 
+from fahmc.engines.flare.arrays import arrays_to_text, text_to_arrays
+from fahmc.engines.flare.versions import check_versions, own_versions
 from fahmc.engines.run import Block
 from fahmc.errors import FederationError
+
+# Rounds are counted in 32 bits where they are run.
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
+_Seconds = Annotated[float, pydantic.Field(ge=0, le=10**7)]
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Status(Request):
 class Survey(Request):
     """Find out what the sites hold."""
 
-    sites: list[str]
+    sites: Annotated[list[str], pydantic.Field(min_length=1)]
     columns: dict[str, Any] | None
     weights: dict[str, float] | None
-    seconds: float
+    seconds: _Seconds
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,19 @@ class Prepare(Request):
     """Have the sites make ready for a phase of a run; ``order`` is the text of an `Order`."""
 
     order: str
-    seconds: float
-    round_timeout: float
+    seconds: _Seconds
+    round_timeout: _Seconds
 
 
 @dataclass(frozen=True)
 class Begin(Request):
     """Run rounds, and keep them to be fetched."""
 
-    first_round: int
-    num_rounds: int
+    first_round: _Count
+    num_rounds: _Count
     """Of the whole phase: how far the server may run ahead."""
-    num_warmup_rounds: int | None
-    thin: int
+    num_warmup_rounds: _Count | None
+    thin: pydantic.PositiveInt
     state: str
 
 
@@ -65,8 +66,17 @@ class Fetch(Request):
     """Hand over finished rounds of what was begun under this identity."""
 
     begun: str
-    first_round: int
-    num_rounds: int
+    first_round: _Count
+    num_rounds: _Count
+
+
+@dataclass(frozen=True)
+class Ask(Request):
+    """Have every site answer a question about draws; ``question`` is the text of a `Question`."""
+
+    sites: Annotated[list[str], pydantic.Field(min_length=1)]
+    question: str
+    seconds: _Seconds
 
 
 @dataclass(frozen=True)
@@ -79,35 +89,23 @@ class Close(Request):
     """End the job."""
 
 
-REQUESTS: tuple[type[Request], ...] = (Status, Survey, Prepare, Begin, Fetch, Stop, Close)
+REQUESTS: tuple[type[Request], ...] = (Status, Survey, Prepare, Begin, Fetch, Ask, Stop, Close)
 _reader = functools.cache(pydantic.TypeAdapter)
 
 
 def write_request(request: Request) -> dict[str, Any]:
-    """Write a request as JSON values."""
-    return {"request": type(request).__name__, **asdict(request)}
+    """Write a request as JSON values, with the versions that it comes from."""
+    return {"request": type(request).__name__, "versions": own_versions(), **asdict(request)}
 
 
 def read_request(values: Mapping[str, Any], kinds: Iterable[type[Request]] = REQUESTS) -> Request:
-    """Read what `write_request` wrote, or refuse it."""
+    """Read what `write_request` wrote, or refuse it: first of all if it comes from other versions."""
     fields, by_name = dict(values), {kind.__name__: kind for kind in kinds}
+    check_versions("The analyst", fields.pop("versions", None))
     try:
         return _reader(by_name[str(fields.pop("request", None))]).validate_python(fields)
     except (KeyError, pydantic.ValidationError) as error:
         raise FederationError("The server cannot read the request; is its fahmc as new as the analyst's?") from error
-
-
-def arrays_to_text(arrays: Mapping[str, Any]) -> str:
-    """Write arrays for a JSON message."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def text_to_arrays(text: str) -> dict[str, np.ndarray]:
-    """Read arrays of a JSON message."""
-    with np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def block_to_text(block: Block) -> str:
@@ -126,11 +124,14 @@ def text_to_block(text: str) -> Block:
     def under(folder: str) -> dict[str, np.ndarray]:
         return {name.removeprefix(folder): value for name, value in parts.items() if name.startswith(folder)}
 
-    first_round, num_rounds = map(int, parts["place"])
+    place, positions = parts.get("place"), parts.get("positions")
+    if place is None or place.shape != (2,) or place.dtype.kind != "i" or positions is None:
+        raise FederationError("The server handed over rounds in a form that cannot be read; is its fahmc as new?")
+    first_round, num_rounds = map(int, place)
     return Block(
         first_round=first_round,
         num_rounds=num_rounds,
-        positions=parts["positions"],
+        positions=positions,
         stats=under("stats/"),
         drift_squares=parts.get("drift_squares"),
         state=under("state/"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,15 +17,20 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
+
+from fahmc.engines.flare.credentials import check_credentials
 from fahmc.engines.flare.kits import Kit, clear_workplace, require_flare
+from fahmc.engines.flare.port import PROGRAM, check_port
 from fahmc.engines.flare.rules import Rules, write_settled_rules
+from fahmc.engines.flare.state import State, remove_state, write_state
 from fahmc.errors import FederationError, SettingsError
 
-_MODULE = "fahmc.engines.flare.program"
-_WORKERS = ("worker_process", "runner_process")
-_MODULES = ("nvflare.private.fed.app.", _MODULE)
+# Workers are copies of a process of Python's own (`launcher`), which is known by the kit in its environment.
+_HELPERS, _KIT_VARIABLE = "from multiprocessing.", "FAHMC_KIT"
 _PID_FILE = "fahmc.pid"
-_OUTPUT_FILE = "output.txt"
+_COMPILED = "compiled"
+OUTPUT_FILE = "output.txt"
 # A process that dies this often within this many seconds will not come up.
 _MANY_DEATHS, _SHORT_TIME = 4, 60.0
 _GRACE = 5.0
@@ -53,11 +59,14 @@ class Participant:
         """Start, and watch from a thread."""
         if other := running_pid(self.kit):
             raise SettingsError(f"{self.kit.path} is running already (process {other}); stop it first.")
+        check_credentials(self.kit)
         if self._rules is not None:
             write_settled_rules(self.kit.local, self._rules)
         end_all(self.kit)  # of somebody who could not clean up
+        self._check_port()
         (self.kit.path / _PID_FILE).write_text(f"{os.getpid()} {_started_at(os.getpid())}")
         clear_workplace(self.kit)
+        shutil.rmtree(self.kit.path / _COMPILED, ignore_errors=True)  # so that it cannot grow for ever
         self._lifeline = os.pipe()
         self._spawn()
         self._watcher = threading.Thread(target=self._watch, name=f"fahmc-{self.kit.name}", daemon=True)
@@ -83,19 +92,30 @@ class Participant:
             os.close(end)
         self._lifeline = None
         (self.kit.path / _PID_FILE).unlink(missing_ok=True)
+        remove_state(self.kit)
+
+    def _check_port(self) -> None:
+        if self.kit.role == "server":
+            check_port(self.kit)
 
     def _spawn(self) -> None:
         """Start FLARE's process as its own scripts would; see sub_start.sh in FLARE's kits."""
         assert self._lifeline is not None
         kind = "server" if self.kit.role == "server" else "client"
         options = ["secure_train=true", "org=study", "config_folder=config"]
-        options += [f"uid={self.kit.name}"] if kind == "client" else []
-        command = [sys.executable, "-m", _MODULE, "-m", str(self.kit.path), "-s", f"fed_{kind}.json", "--set", *options]
+        # A sign of life every so many seconds: a server that was started anew knows a site from the next one on.
+        options += [f"uid={self.kit.name}", "heart_beat_interval=4"] if kind == "client" else []
+        command = [sys.executable, "-m", PROGRAM, "-m", str(self.kit.path), "-s", f"fed_{kind}.json", "--set", *options]
         # Few memory arenas: threads come and go with calls, and each arena keeps what it once held.
         environment = {"MALLOC_ARENA_MAX": "2", "GRPC_VERBOSITY": "NONE"} | dict(os.environ)
         # What FLARE says of errors goes to the server; this keeps lines of code and their values out of it.
         environment["NVFLARE_SECURE_LOGGING"] = "true"
-        with open(self.kit.path / _OUTPUT_FILE, "ab") as output:
+        environment[_KIT_VARIABLE] = str(self.kit.path)
+        # A worker that comes after another finds what that one compiled.
+        environment.setdefault("JAX_COMPILATION_CACHE_DIR", str(self.kit.path / _COMPILED))
+        environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        write_state(self.kit, State("starting"))
+        with open(self.kit.path / OUTPUT_FILE, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.kit.path,
@@ -109,6 +129,8 @@ class Participant:
     def _watch(self) -> None:
         try:
             self._keep_alive()
+        except FederationError as error:
+            self.trouble = str(error)
         except Exception as error:
             self.trouble = f"{self.kit.name} could not be looked after ({type(error).__name__}: {error})."
 
@@ -129,34 +151,30 @@ class Participant:
                 return
             if self.kit.role == "server":
                 clear_workplace(self.kit)  # a job in progress when the server died would stay in progress for ever
+            self._check_port()
             self._spawn()
 
 
 def running_pid(kit: Kit) -> int | None:
     """Return the process that looks after a kit's participant, if there is one."""
     try:
-        pid, started_at = (kit.path / _PID_FILE).read_text().split()
+        number, started_at = (kit.path / _PID_FILE).read_text().split()
+        pid = int(number)
     except (OSError, ValueError):
         return None
-    require_flare()
     # Numbers of processes are used again, so the time counts too.
-    return int(pid) if _started_at(int(pid)) == started_at else None
+    return pid if _started_at(pid) == started_at else None
 
 
 def _started_at(pid: int) -> str | None:
-    import psutil
-
     try:
         return f"{psutil.Process(pid).create_time():.2f}"
-    except psutil.Error:
+    except (psutil.Error, ValueError, OverflowError):
         return None
 
 
 def stop_elsewhere(kit: Kit) -> bool:
     """Stop a participant that another process looks after; whether there was one."""
-    require_flare()
-    import psutil
-
     pid = running_pid(kit)
     if pid is None:
         return bool(end_all(kit))
@@ -172,24 +190,25 @@ def stop_elsewhere(kit: Kit) -> bool:
 
 def find_processes(kit: Kit, *, only_workers: bool = False) -> list[int]:
     """Find FLARE's processes that were started in a kit, whoever their parent is now; or only those of jobs."""
-    import psutil
-
     found = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
             command = process.cmdline()
-        except psutil.Error:
-            continue
-        module = next((part for part in command if part.startswith(_MODULES)), None)
-        if module and str(kit.path) in command and (module.endswith(_WORKERS) or not only_workers):
-            found.append(process.pid)
+            is_main = PROGRAM in command and str(kit.path) in command
+            is_helper = any(part.startswith(_HELPERS) for part in command) and _kit_of(process) == str(kit.path)
+            # A worker leads a session of its own; the process that it was copied from does not.
+            is_worker = is_helper and os.getsid(process.pid) == process.pid
+            if is_worker or (not only_workers and (is_main or is_helper)):
+                found.append(process.pid)
     return found
+
+
+def _kit_of(process: psutil.Process) -> str | None:
+    return process.environ().get(_KIT_VARIABLE)
 
 
 def end_all(kit: Kit, *, but: int | None = None) -> int:
     """End all processes of a kit by force: they hold nothing that is not elsewhere. Return how many there were."""
-    import psutil
-
     processes = []
     for pid in find_processes(kit):
         if pid == but:
@@ -202,5 +221,5 @@ def end_all(kit: Kit, *, but: int | None = None) -> int:
 
 
 def _last_lines(kit: Path) -> str:
-    lines = (kit / _OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
+    lines = (kit / OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
     return " / ".join(lines[-3:]) or "nothing"

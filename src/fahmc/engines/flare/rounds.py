@@ -5,6 +5,7 @@ A round counts only when every site's reply has come and is sound.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,11 +13,15 @@ import jax
 import numpy as np
 
 from fahmc.dynamics.sampler import Sampler
+from fahmc.engines.flare.refusals import raise_refusal
 from fahmc.engines.flare.wire import Layout
 from fahmc.engines.order import Order
 from fahmc.engines.record import RoundResult, round_closer
-from fahmc.errors import FederationError, error_class
+from fahmc.errors import FederationError
 from fahmc.types import Message
+
+# A site is asked again when it takes so many times as long as any round before, but not within so many seconds.
+_LATE, _SOON = 10.0, 5.0
 
 
 class SiteLost(FederationError):
@@ -38,19 +43,25 @@ class CallSites(Protocol):
 
 
 def ask_all(
-    call: CallSites, sites: Sequence[str], method: str, seconds: float, arguments: Mapping[str, Any], during: str
+    call: CallSites,
+    sites: Sequence[str],
+    method: str,
+    seconds: float,
+    arguments: Mapping[str, Any],
+    during: str,
+    soon: float | None = None,
 ) -> dict[str, Any]:
     """Return every site's answer, in the sites' order, or raise: a site that stays silent is asked a second time.
 
-    Asking again is safe, as sites keep nothing from call to call.
+    Asking again is safe, as sites keep nothing from call to call. ``soon`` is when to do it, if not after ``seconds``.
     """
     answers: dict[str, Any] = {}
     wrong: Mapping[str, str] = {}
-    for _ in range(2):
+    for limit in (seconds if soon is None else min(soon, seconds), seconds):
         missing = [site for site in sites if site not in answers]
         if not missing:
             break
-        replies, wrong = call(missing, method, seconds, arguments)
+        replies, wrong = call(missing, method, limit, arguments)
         answers |= {site: reply for site, reply in replies.items() if site in missing}
     for site in sites:
         if site not in answers:
@@ -59,8 +70,7 @@ def ask_all(
         answer = answers[site]
         if not isinstance(answer, Mapping):
             raise FederationError(f"Site {site!r} answered {during} with a {type(answer).__name__}, not with a table.")
-        if "refused" in answer:
-            raise error_class(answer.get("kind"))(f"Site {site!r} refuses {during}: {answer['refused']}")
+        raise_refusal(site, during, answer, arguments.values())
     return {site: answers[site] for site in sites}
 
 
@@ -70,20 +80,27 @@ class Rounds:
     def __init__(self, call: CallSites, order: Order, sampler: Sampler, seconds: float):
         self._call, self._order, self._seconds = call, order, seconds
         exchange = order.exchange(sampler)
-        self.num_bytes = Layout(exchange.state, order.num_chains, order.precision).num_bytes
+        self.state = Layout(exchange.state, order.num_chains, order.precision)
         self.broadcast = Layout(exchange.broadcast, order.num_chains, order.precision)
         self._replies = Layout(exchange.reply, order.num_chains, order.precision)
         with self._in_precision():
             weights = np.array(list(order.weights.values())).astype(order.precision)
             self._close, self._numbers = round_closer(exchange, weights), order.numbers(sampler)
             self._chain_keys = order.chain_keys()
+        self._longest: float | None = None
+        """Seconds that a round has taken so far: with much more, a message may have been lost with a broken line."""
 
     def advance(self, state: Message, round_index: int) -> RoundResult:
         """Run one round, over replies that are all there and all sound."""
         arguments = {"run": self._order.identity, "round_index": round_index, "state": self.broadcast.pack(state)}
-        answers = ask_all(
-            self._call, list(self._order.weights), "local_round", self._seconds, arguments, f"in round {round_index}"
-        )
+        began, sites, during = time.monotonic(), list(self._order.weights), f"in round {round_index}"
+        soon = None if self._longest is None else max(_SOON, _LATE * self._longest)
+        answers = ask_all(self._call, sites, "local_round", self._seconds, arguments, during, soon)
+        took = time.monotonic() - began
+        if soon is None or took < soon:
+            self._longest = max(took, self._longest or 0.0)
+        elif self._longest is not None:
+            self._longest *= 2  # perhaps rounds do take longer now
         replies = [self._checked(site, answer, round_index) for site, answer in answers.items()]
         with self._in_precision():
             return self._close(self._numbers, self._chain_keys, round_index, state, replies)

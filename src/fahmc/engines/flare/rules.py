@@ -6,6 +6,11 @@ minimum_rows = 10                  refuse to take part with fewer complete rows
 models = ["logistic_regression"]   ready-made models that may run here; all by default
 own_models = ["study:model"]       models of the site's own Python, imported here; none by default
 own_samplers = ["study:Sampler"]   samplers, gradients and schedules of the site's own Python; none by default
+checks = true                      answer questions about draws, in sums: whether the model fits
+own_checks = ["study:Check"]       such questions of the site's own Python; none by default
+site_effects = "private"           refuse models that tell this site's own effect; or "shared": each may be told
+maximum_megabytes = 4096           refuse what takes more memory in a round, before it is taken
+maximum_minutes = 60               end the worker if a single call takes longer
 private_seed = 7                   for tests: draw the private randomness from this, not from the site's secret
 """
 
@@ -19,14 +24,18 @@ import os
 import re
 import secrets
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 from pydantic import ConfigDict, Field
 
+from fahmc.engines.client import Limits
+from fahmc.engines.flare.refusals import Refusal, Refused
+from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
-from fahmc.registry import choices
+from fahmc.registry import choices, references
 
 RULES_FILE, SERVER_FILE = "site.toml", "server.toml"
 _SETTLED_FILE = "fahmc-site.json"
@@ -45,34 +54,57 @@ class Rules(pydantic.BaseModel):
     models: list[str] = Field(default_factory=lambda: list(choices("model")))
     own_models: list[str] = []
     own_samplers: list[str] = []
+    checks: bool = True
+    own_checks: list[str] = []
+    site_effects: Literal["shared", "private"] = "private"
+    """A posterior of one site's own effect is about this site alone, so it is told only where the site says so."""
+    maximum_megabytes: int = Field(default=4096, ge=1)
+    maximum_minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     private_seed: int | None = Field(default=None, ge=0, lt=2**64)
+
+    @property
+    def keeps_effects(self) -> bool:
+        """Whether nobody else may draw this site's own effect."""
+        return self.site_effects == "private"
+
+    @property
+    def limits(self) -> Limits:
+        """What others' orders may take here."""
+        return Limits(self.maximum_megabytes * 2**20, self.maximum_minutes * 60)
 
     def allows(self, column: str) -> bool:
         """Whether others may use a column; ``x`` allows all columns ``x[0]``, ``x[1]``, … of an array."""
         return self.columns == "all" or column in self.columns or re.sub(r"\[\d+\]$", "", column) in self.columns
 
-    def check_columns(self, wanted: list[str]) -> None:
-        """Refuse columns that the site does not give."""
-        refused = [name for name in wanted if not self.allows(name)]
-        if refused:
-            raise FederationError(
-                f"the columns {', '.join(map(repr, refused))} may not be used here. Leave them out, or ask the site to "
-                "add them to its own file."
-            )
-
-    def check_rows(self, num_rows: int) -> None:
+    def check_rows(self, num_rows: float) -> None:
         """Refuse to take part with too few rows, without telling how few."""
         if num_rows < self.minimum_rows:
-            raise FederationError(
-                f"this site takes part only with at least {self.minimum_rows} complete rows, and has fewer for these "
-                "columns."
-            )
+            raise Refused(Refusal.FEW_ROWS)
 
-    def check_model(self, recipe: dict[str, Any]) -> None:
-        """Refuse a ready-made model that the site does not run; own models are refused where they are imported."""
+    def check_code(self, order: Order) -> None:
+        """Refuse models and samplers that the site does not run; what is not fahmc's own must be listed."""
+        self.check_model(order.model)
+        _check_listed(Refusal.OWN_SAMPLER, order.sampler, self.own_samplers)
+
+    def check_model(self, recipe: Mapping[str, Any]) -> None:
+        """Refuse a model that the site does not run."""
         name = recipe.get("name")
         if "object" not in recipe and name not in self.models:
-            raise FederationError(f"the model {name!r} may not run here; this site allows {', '.join(self.models)}.")
+            raise Refused(Refusal.MODEL, *([name] if isinstance(name, str) else []))
+        _check_listed(Refusal.OWN_MODEL, recipe, self.own_models)
+
+    def check_question(self, check: Mapping[str, Any], models: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse questions about draws that the site does not answer."""
+        if not self.checks:
+            raise Refused(Refusal.CHECKS)
+        for recipe in models:
+            self.check_model(recipe)
+        _check_listed(Refusal.OWN_CHECK, check, self.own_checks)
+
+
+def _check_listed(refusal: Refusal, recipe: Mapping[str, Any], listed: list[str]) -> None:
+    if unlisted := sorted(references(recipe).difference(listed)):
+        raise Refused(refusal, *unlisted)
 
 
 def read_rules(path: Path, data: Path | None = None) -> Rules:
@@ -100,23 +132,23 @@ def read_rules(path: Path, data: Path | None = None) -> Rules:
 
 
 class ServerRules(pydantic.BaseModel):
-    """The server's own settings."""
+    """The server's own settings, in its kit's server.toml."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     own_samplers: list[str] = []
+    """What else than fahmc's own samplers it may import: it needs their classes to combine replies; it has no rows."""
+    maximum_megabytes: int = Field(default=4096, ge=1)
+    """What one round's messages may take, of all sites together."""
 
 
-def server_samplers(local: Path) -> list[str]:
-    """Return what else than fahmc's own samplers the server may import: ``own_samplers`` in its kit's server.toml.
-
-    The server needs a sampler's class to combine replies; it runs none of it on rows.
-    """
+def read_server_rules(local: Path) -> ServerRules:
+    """Read the server's own file, which need not be there."""
     path = local.parent / SERVER_FILE
     try:
-        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).own_samplers
+        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return []
+        return ServerRules()
     except pydantic.ValidationError as error:
         raise FederationError(
             f"the server's own file is refused. {_sentences(SERVER_FILE, error, ServerRules)}"

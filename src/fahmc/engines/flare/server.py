@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +15,14 @@ import numpy as np
 from nvflare.collab import collab
 
 from fahmc.dynamics.sampler import Phase
+from fahmc.engines.client import Limits, check_memory, message_bytes
+from fahmc.engines.flare.arrays import text_to_arrays
+from fahmc.engines.flare.calls import call_sites, start_watching, watch
 from fahmc.engines.flare.desk import Buffer, Desk
 from fahmc.engines.flare.job import COMMAND
 from fahmc.engines.flare.messages import (
     REQUESTS,
+    Ask,
     Begin,
     Close,
     Fetch,
@@ -30,10 +33,9 @@ from fahmc.engines.flare.messages import (
     Survey,
     block_to_text,
     read_request,
-    text_to_arrays,
 )
 from fahmc.engines.flare.rounds import Rounds, SiteLost, ask_all
-from fahmc.engines.flare.rules import server_samplers
+from fahmc.engines.flare.rules import read_server_rules
 from fahmc.engines.flare.survey import survey
 from fahmc.engines.order import Order
 from fahmc.engines.record import record
@@ -42,16 +44,6 @@ from fahmc.errors import FahmcError, FederationError
 logger = logging.getLogger("fahmc")
 # An analyst who is silent for this long in a run, or without one, is taken to be gone.
 _SILENCE_IN_RUN, _SILENCE = 120.0, 3600.0
-
-
-def call_sites(sites: Sequence[str], method: str, seconds: float, arguments: Mapping[str, Any], /):
-    """Call sites through FLARE; only the thread of `Server.serve` can."""
-    results = getattr(collab.get_clients(list(sites))(timeout=seconds), method)(**arguments)
-    return dict(results), {site: _first_line(error) for site, error in results.failures.items()}
-
-
-def _first_line(error: Any) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 class Server:
@@ -70,6 +62,7 @@ class Server:
     @collab.main
     def serve(self) -> str:
         """Do what the analyst asks, until told to close or not asked any more."""
+        start_watching()
         collab.fl_ctx.get_engine().register_app_command(COMMAND, self._command)
         while not (self._is_closing or collab.is_aborted or self._is_silent(_SILENCE)):
             self._desk.serve_one(self._work, seconds=0.5)
@@ -82,40 +75,43 @@ class Server:
         """Answer one command of the analyst, on a thread of FLARE; ``pending`` means: ask again."""
         try:
             seconds, identity = float(values.pop("wait", 1.0)), str(values.pop("id", ""))
-            return self._answer(read_request(values, self.REQUESTS), identity, seconds)
+            owner = str(values.pop("owner", ""))
+            request = read_request(values, self.REQUESTS)
+            if not isinstance(request, Status):
+                self._desk.heard(owner)
+            answer = self._answer(request, identity, seconds)
+            return {"pending": True, "awaited": _awaited()} if answer is None else answer
         except FahmcError as error:
             return {"end": _end(error)}
 
-    def _answer(self, request: Request, identity: str, seconds: float) -> dict[str, Any]:
+    def _answer(self, request: Request, identity: str, seconds: float) -> dict[str, Any] | None:
         match request:
             case Status():
                 return {
                     "round": self._buffer.next_round if self._buffer else None,
                     "is_working": self._desk.is_working and not self._is_closing,
                     "silent_for": time.monotonic() - self._desk.last_heard,
+                    "owner": self._desk.owner,
+                    "awaited": _awaited(),
                 }
             case Stop() | Close():
-                self._desk.heard()
                 self._is_closing |= isinstance(request, Close)
                 if self._buffer is not None:
                     self._buffer.stop()
                 return {}
             case Fetch():
-                self._desk.heard()
                 return self._fetch(request, seconds)
-        self._desk.heard()
-        answer = self._desk.ask(identity, request, seconds)
-        return {"pending": True} if answer is None else answer
+        return self._desk.ask(identity, request, seconds)
 
-    def _fetch(self, request: Fetch, seconds: float) -> dict[str, Any]:
+    def _fetch(self, request: Fetch, seconds: float) -> dict[str, Any] | None:
         """Hand over finished rounds: draws only where one is due, and what the next round starts from."""
         buffer = self._buffer
         if buffer is None or buffer.identity != request.begun or self._phase is None:
             answer = self._desk.answer(request.begun)  # there is one if the run could not begin
-            return {"pending": True} if answer is None else {"end": answer.get("end")}
+            return None if answer is None else {"end": answer.get("end")}
         finished = buffer.take(request.first_round, request.num_rounds, seconds)
         if finished is None:
-            return {"pending": True}
+            return None
         if not finished.results:
             return {"end": finished.end}
         block = record(self._phase, {}, request.first_round, finished.results)
@@ -136,12 +132,18 @@ class Server:
                 self._prepare(request)
             case Begin():
                 self._begin(identity, request)
+            case Ask():
+                return self._ask(request)
         return {}
 
     def _prepare(self, request: Prepare) -> None:
         order = Order.read(request.order)
         try:
-            sampler = order.build_sampler(server_samplers(Path(collab.workspace.get_site_config_dir())))
+            rules = read_server_rules(Path(collab.workspace.get_site_config_dir()))
+            sampler = order.build_sampler(rules.own_samplers)
+            # Its own copy, and one of every site's.
+            needed = (1 + len(order.weights)) * message_bytes(order, order.exchange(sampler))
+            check_memory(needed, Limits(rules.maximum_megabytes * 2**20))
         except FederationError as error:
             raise FederationError(f"The server refuses to make ready for the run: {error}") from error
         arguments = {"order": request.order}
@@ -149,12 +151,20 @@ class Server:
         self.rounds = Rounds(call_sites, order, sampler, request.round_timeout)
         self._sampler = sampler
 
+    def _ask(self, request: Ask) -> dict[str, Any]:
+        """Pass a question about draws on to the sites, and their answers back."""
+        during, arguments = "to answer a question about draws", {"question": request.question}
+        answers = ask_all(call_sites, request.sites, "answer", request.seconds, arguments, during)
+        return {"answers": {site: answer.get("answer") for site, answer in answers.items()}}
+
     def _begin(self, identity: str, request: Begin) -> None:
         """Run rounds until the end, a fault, or a command to stop; they are fetched meanwhile."""
-        assert self.rounds is not None
+        if self.rounds is None:
+            raise FederationError("The analyst wants rounds of an order that the server was not told.")
         rounds, state = self.rounds, text_to_arrays(request.state)
+        rounds.state.check(state, "The analyst")
         self._phase = Phase("", self._sampler, request.num_rounds, request.num_warmup_rounds, request.thin)
-        buffer = self._buffer = Buffer(identity, request.first_round, max(1, rounds.num_bytes))
+        buffer = self._buffer = Buffer(identity, request.first_round, max(1, rounds.state.num_bytes))
 
         def is_over() -> bool:
             return buffer.is_stopped or collab.is_aborted or self._is_silent(_SILENCE_IN_RUN)
@@ -175,6 +185,10 @@ class Server:
         except Exception as error:
             end = _end(error)
         buffer.finish(end)
+
+
+def _awaited() -> list[list[Any]]:
+    return [list(awaited) for awaited in watch.awaited()]
 
 
 def _divergence(is_finite: Any, round_index: int) -> dict[str, Any]:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fahmc.engines.flare.connection import Connection, Unreachable
+from fahmc.engines.flare import owner
+from fahmc.engines.flare.connection import Connection, Missing, Silent, Unreachable
+from fahmc.engines.flare.credentials import check_credentials
 from fahmc.engines.flare.kits import Kit
+from fahmc.engines.flare.lookout import Lookout
 from fahmc.engines.flare.messages import Close, Request, Status, Stop
+from fahmc.engines.flare.watch import Awaited
 from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError, error_class
 
@@ -38,12 +43,15 @@ class Session:
 
     def __init__(self, kit: Kit, patience: float):
         self.kit, self._patience = kit, patience
+        kit.require_analyst()
+        check_credentials(kit)  # with others, the server would seem to be away
         self._connection = Connection(self.kit)
         self._job: str | None = None
         self._own_jobs: set[str] = set()
         self._lost_since: float | None = None
         self._has_warned = False
         self._vain_jobs = 0
+        self._lookout = Lookout()
         self._is_stopping: Callable[[], bool] = lambda: False
         self.number = 0
         """How many jobs there were: what the sites were told before the latest one is forgotten."""
@@ -59,21 +67,32 @@ class Session:
                 self._ensure_job()
                 answer = action()
                 self._lost_since, self._vain_jobs = None, 0
+                self._lookout.rest()
                 return answer
             except Unreachable as error:
-                self._be_patient(str(error))
+                self._be_patient(error)
 
     def ask(self, request: Request, seconds: float) -> dict[str, Any]:
         """Have the job do something; what a site refuses is raised, what may pass becomes `Unreachable`."""
-        assert self._job is not None
-        answer = self._connection.ask(self._job, request, seconds, self._is_stopping)
+        identity, deadline = uuid.uuid4().hex, time.monotonic() + seconds
+        while (answer := self.command(request, identity=identity)).get("pending"):
+            if self._is_stopping():
+                raise Abandoned
+            if time.monotonic() > deadline:
+                raise Unreachable(f"the server did not answer within {seconds:g} s")
         raise_end(answer.get("end"))
         return answer
 
     def command(self, request: Request, **options: Any) -> dict[str, Any]:
-        """Send one command."""
+        """Send one command, a second time if there is no answer though the job goes on; tell who is waited for."""
         assert self._job is not None
-        return self._connection.command(self._job, request, **options)
+        try:
+            answer = self._connection.command(self._job, request, **options)
+        except Silent:
+            self.check_job()
+            answer = self._connection.command(self._job, request, is_slow=True, **options)
+        self._lookout.see(Awaited(*awaited) for awaited in answer.get("awaited", ()))
+        return answer
 
     def check_job(self) -> None:
         """Notice a job that has ended."""
@@ -98,21 +117,25 @@ class Session:
         self._connection.close()
         self._job = None
 
-    def _be_patient(self, reason: str) -> None:
+    def _be_patient(self, error: Unreachable) -> None:
         """Give the job up and say so; a new one is made when everybody is back."""
-        now = time.monotonic()
+        now, reason = time.monotonic(), str(error).rstrip(".")
+        if self._lookout.awaited and not any(site in reason for site in self._lookout.awaited):
+            reason += f", while it waited for {', '.join(self._lookout.awaited)}"
         if self._lost_since is None:
             self._lost_since, self._has_warned = now, False
         if not self._has_warned and (self.number or now - self._lost_since > _START_QUIETLY):
             self._has_warned = True
-            logger.warning("%s. Waiting for all sites, at most %g s, to go on.", reason.rstrip("."), self._patience)
+            logger.warning("%s. Waiting for all sites, at most %g s, to go on.", reason, self._patience)
+        elif self._has_warned and isinstance(error, Missing):
+            self._lookout.miss(error.sites)
         if self._job is not None:
             self._connection.abort(self._job)
             self._job = None
             self._vain_jobs += 1
         if now - self._lost_since > self._patience or self._vain_jobs >= _MANY_JOBS:
             waited = f"{now - self._lost_since:.0f} s and {self._vain_jobs} jobs"
-            raise FederationError(f"Given up after {waited}: {reason.rstrip('.')}. {self._missing_words()}")
+            raise FederationError(f"Given up after {waited}: {reason}. {self._missing_words()}")
         time.sleep(_POLL)
 
     def _missing_words(self) -> str:
@@ -128,31 +151,45 @@ class Session:
         connected = self._connection.connected_sites()
         missing = [site for site in self.kit.sites if site not in connected]
         if missing:
-            raise Unreachable(f"Site {missing[0]!r} is not connected")
+            raise Missing(missing)
 
     def _end_other_jobs(self) -> None:
         """End what is left of our own jobs, or of an analyst's process that was killed; another's work is not ours."""
         for entry in self._connection.running_jobs():
             job = str(entry["job_id"])
-            if job not in self._own_jobs and self._is_in_use(job):
+            if job not in self._own_jobs:
+                self._await_end_of_use(job)
+            self._connection.abort(job)
+
+    def _await_end_of_use(self, job: str) -> None:
+        """Return when nobody works with a job any more; refuse if somebody does."""
+        silent_for = None
+        while True:
+            try:
+                status = self._connection.command(job, Status(), wait=0.0)
+            except Unreachable:  # it has not started, or ends just now
+                return
+            is_over = not status["is_working"] or status["silent_for"] >= _BUSY
+            if is_over or owner.is_gone(status["owner"]):
+                return
+            is_heard = silent_for is not None and status["silent_for"] < silent_for
+            if is_heard or owner.is_here(status["owner"]):
                 raise FederationError(
                     "Another run with this kit is in progress; sites work for one at a time. Wait for it, or end it."
                 )
-            self._connection.abort(job)
-
-    def _is_in_use(self, job: str) -> bool:
-        try:
-            status = self._connection.command(job, Status(), wait=0.0)
-        except Unreachable:  # it has not started, or ends just now
-            return False
-        return status["is_working"] and status["silent_for"] < _BUSY
+            if silent_for is None:
+                logger.warning("Another machine has used this kit just now. Waiting to see whether it still does.")
+            silent_for = status["silent_for"]
+            if self._is_stopping():
+                raise Abandoned
+            time.sleep(_POLL)
 
     def _ensure_job(self) -> None:
         """Have a job whose workers are up at the server and at all sites."""
         if self._job is not None:
             return
-        self._check_sites()
         self._end_other_jobs()
+        self._check_sites()
         self._job = self._connection.submit()
         self._own_jobs.add(self._job)
         self.number += 1

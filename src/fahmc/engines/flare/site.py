@@ -1,23 +1,25 @@
 """`Work` as methods that the server may call: the class that a job names for the sites.
 
-No exception leaves a site: its traceback could hold rows. What fahmc refuses on purpose goes out as its sentence;
-anything else as the kind of fault alone, with the rest in the site's own log.
+No exception leaves a site: its traceback could hold rows. Whatever goes wrong goes out as one of the closed list of
+refusals; the rest is for the site's own log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from nvflare.collab import collab
 
+from fahmc.engines.flare.refusals import Refusal, Refused, write_refusal
 from fahmc.engines.flare.rules import read_settled_rules, site_secret
 from fahmc.engines.flare.work import Work
-from fahmc.errors import FahmcError, FederationError
 
 logger = logging.getLogger("fahmc")
 # A call that is repeated because its answer was late finds the first one done.
@@ -29,25 +31,49 @@ def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
     def answer(*args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             if collab.caller != "server":
-                raise FederationError("only the server may call a site.")
+                raise Refused(Refusal.NOT_THE_SERVER)
             with _one_at_a_time:
                 return method(*args, **kwargs)
-        except FahmcError as error:
-            logger.warning("refused: %s", error)
-            return {"refused": str(error), "kind": type(error).__name__}
-        except Exception as error:
-            logger.exception("%s failed", method.__name__)
-            return {
-                "refused": f"{method.__name__} failed with {type(error).__name__}; the site's log says more.",
-                "kind": "FederationError",
-            }
+        # Not Exception alone: FLARE sends on whatever is raised.
+        except BaseException as error:
+            if isinstance(error, Refused):
+                logger.warning("refused: %s %s", error, error.__cause__ or "")
+            else:
+                logger.exception("%s failed", method.__name__)
+            return write_refusal(error, (*args, *kwargs.values()))
 
     return answer
 
 
+def _timed(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def within_time(self: Site, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        with _ending_worker_after(self._site_work().rules.limits.seconds):
+            return method(self, *args, **kwargs)
+
+    return within_time
+
+
+@contextlib.contextmanager
+def _ending_worker_after(seconds: float) -> Iterator[None]:
+    """End this process if the block takes longer: a compiled round cannot be stopped otherwise."""
+
+    def end() -> None:
+        logger.error("a call took more than %g s (maximum_minutes in the site's own file): the worker ends", seconds)
+        os._exit(1)
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def published(method: Callable[..., Any]) -> Callable[..., Any]:
     """Let the server call a method of a site's worker, and hear no more of a fault than it should."""
-    return collab.publish(_answered(method))
+    return collab.publish(_answered(_timed(method)))
 
 
 class Site:
@@ -63,9 +89,14 @@ class Site:
         return self._work
 
     @published
-    def list_columns(self, request: str) -> dict[str, Any]:
+    def hello(self) -> dict[str, Any]:
+        """See `Work.hello`."""
+        return self._site_work().hello()
+
+    @published
+    def list_columns(self) -> dict[str, Any]:
         """See `Work.list_columns`."""
-        return self._site_work().list_columns(request)
+        return self._site_work().list_columns()
 
     @published
     def summarize(self, request: str) -> dict[str, Any]:
@@ -86,6 +117,11 @@ class Site:
     def prepare(self, order: str) -> dict[str, Any]:
         """See `Work.prepare`."""
         return self._site_work().prepare(order)
+
+    @published
+    def answer(self, question: str) -> dict[str, Any]:
+        """See `Work.answer`."""
+        return self._site_work().answer(question)
 
     @published
     def local_round(self, run: str, round_index: int, state: dict) -> dict[str, Any]:

@@ -28,10 +28,22 @@ class Layout(NamedTuple):
         """Bytes of a whole message."""
         return sum(field.num_bytes(self.num_chains, self.precision) for field in self.fields.values())
 
+    def check(self, message: Mapping[str, np.ndarray], sender: str) -> None:
+        """Refuse arrays that are not this message."""
+        for name in {**self.fields, **message}:
+            field, array = self.fields.get(name), message.get(name)
+            expected = None if field is None else (self._dtype(field), field.full_shape(self.num_chains))
+            came = None if array is None else (array.dtype, array.shape)
+            if came != expected:
+                raise FederationError(f"{sender} sent {_in_words(came)} for {name}; expected is {_in_words(expected)}.")
+
+    def _dtype(self, field: Field) -> np.dtype:
+        return field.numpy_dtype(self.precision)
+
     def pack(self, message: Message) -> dict[str, bytes]:
         """Write a message as bytes."""
         return {
-            name: np.asarray(message[name], field.numpy_dtype(self.precision).newbyteorder("<")).tobytes()
+            name: np.asarray(message[name], self._dtype(field).newbyteorder("<")).tobytes()
             for name, field in self.fields.items()
         }
 
@@ -43,7 +55,7 @@ class Layout(NamedTuple):
         return {name: self._unpack_field(name, field, content[name], sender) for name, field in self.fields.items()}
 
     def _unpack_field(self, name: str, field: Field, content: Any, sender: str) -> np.ndarray:
-        shape, dtype = field.full_shape(self.num_chains), field.numpy_dtype(self.precision)
+        shape, dtype = field.full_shape(self.num_chains), self._dtype(field)
         expected = field.num_bytes(self.num_chains, self.precision)
         if not isinstance(content, bytes) or len(content) != expected:
             size = f"{len(content)} bytes" if isinstance(content, bytes) else type(content).__name__
@@ -52,3 +64,7 @@ class Layout(NamedTuple):
                 f"{list(shape)}."
             )
         return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+
+
+def _in_words(array: tuple[np.dtype, tuple[int, ...]] | None) -> str:
+    return "nothing" if array is None else f"{array[0].name} numbers of shape {list(array[1])}"

@@ -1,11 +1,14 @@
-"""What a site does as far as its rules allow: describe its table, make ready for a run, run its part of a round."""
+"""What a site does as far as its rules allow: describe its table, make ready for a run, run its part of a round.
+
+Everything that it does not do is a `Refused`: the errors below it say more than others may know.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,119 +16,226 @@ import numpy as np
 import pydantic
 
 from fahmc import tree
+from fahmc.checks.check import OtherRows, answer_here
+from fahmc.data.cells import complete_rows
 from fahmc.data.columns import Columns
-from fahmc.data.encoding import Encoding, encode, summarize
+from fahmc.data.consistency import TextHere, check_encoding
+from fahmc.data.encoding import Encoding, encode
 from fahmc.data.federation import Federation
+from fahmc.data.row_columns import UnfitCell, effective_rows
+from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary, summarize
 from fahmc.data.tables import Table, read_arrays, read_table
-from fahmc.engines.client import ClientProgram
+from fahmc.engines.client import ClientProgram, SharedEffects, TooLarge, TooLong, check_memory, check_time
+from fahmc.engines.flare.arrays import arrays_to_text
+from fahmc.engines.flare.questions import Question
+from fahmc.engines.flare.refusals import Refusal, Refused, refusing
 from fahmc.engines.flare.rules import Rules, private_seed, row_mark
+from fahmc.engines.flare.versions import own_versions
 from fahmc.engines.flare.wire import Layout
 from fahmc.engines.order import Order
-from fahmc.errors import DataError, FederationError
+from fahmc.errors import DataError, FahmcError, ModelError
 from fahmc.types import Batch
 
-logger = logging.getLogger("fahmc")
-_File = TypeVar("_File")
-_COLUMNS, _ENCODING = pydantic.TypeAdapter(Columns), pydantic.TypeAdapter(Encoding)
+_Asked = TypeVar("_Asked")
+# Values that are read from JSON take several times the memory of their text.
+_TEXT_SHARE = 16
+# Encodings of the rows that a question about several models may need.
+_MOST_KEPT = 8
+_NUMBER_BYTES = np.dtype(np.float64).itemsize
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """What `Work.summarize` is asked."""
+
+    columns: Columns
+    features: list[str]
+
+
+@dataclass(frozen=True)
+class EncodingRequest:
+    """What `Work.encode` is asked."""
+
+    columns: Columns
+    encoding: Encoding
+
+
+_SUMMARY, _ENCODING = pydantic.TypeAdapter(SummaryRequest), pydantic.TypeAdapter(EncodingRequest)
 
 
 class Work:
     """One site's part in one job."""
 
     def __init__(self, name: str, rules: Rules, secret: bytes):
-        self.name, self._rules, self._secret = name, rules, secret
+        self.name, self.rules, self._secret = name, rules, secret
         self._table: Table | None = None
-        self._withheld: set[str] = set()
         self._rows: Batch = None
         self._program: ClientProgram | None = None
+        self._kept: dict[str, Batch] = {}
+        """Rows by mark, those that were asked for last: a question may be about models of different columns."""
 
-    def list_columns(self, request: str) -> dict[str, Any]:
-        """Name the columns that others may use; refuse if they ask for one that is here but not for them."""
-        columns = list(self._read().columns)
-        asked = _COLUMNS.validate_python(json.loads(request))
-        self._rules.check_columns([name for name in (asked.outcome, *(asked.features or ())) if name in self._withheld])
-        return {"columns": columns, "file": Path(self._rules.file).name}
+    def hello(self) -> dict[str, Any]:
+        """Tell what runs here."""
+        return {"versions": own_versions()}
+
+    def list_columns(self) -> dict[str, Any]:
+        """Name the columns that others may use; whether there are more is nobody's business."""
+        return {"columns": list(self._read().columns)}
 
     def summarize(self, request: str) -> dict[str, Any]:
         """Sum up the chosen columns, so that the sites can agree on how to write them as numbers."""
-        parts = json.loads(request)
-        asked, features = _COLUMNS.validate_python(parts["columns"]), parts["features"]
-        self._rules.check_columns([asked.named_outcome, *features])
-        summary = summarize(self._read(), self.name, asked, features, show_cells=False)
-        self._rules.check_rows(summary.num_rows)
-        return dataclasses.asdict(summary)
+        asked = self._asked(_SUMMARY, request)
+        return dataclasses.asdict(self._summary(asked.columns, asked.features))
 
     def encode(self, request: str) -> dict[str, Any]:
         """Write the site's rows as numbers, and keep them here."""
-        parts = json.loads(request)
-        asked, agreed = _COLUMNS.validate_python(parts["columns"]), _ENCODING.validate_python(parts["encoding"])
-        self._rules.check_columns([asked.named_outcome, *agreed.features])
-        return self._keep(encode(self._read(), self.name, asked, agreed, show_cells=False))
+        asked = self._asked(_ENCODING, request)
+        columns, encoding = asked.columns, asked.encoding
+        summary = self._summary(columns, encoding.features)
+        with refusing({TextHere: Refusal.TEXT_HERE, FahmcError: Refusal.ENCODING}):
+            check_encoding(columns, encoding, summary)
+        with refusing(Refusal.TOO_LARGE):
+            width = len(encoding.feature_names) + 1 + len(columns.row_columns)
+            check_memory(summary.num_rows * width * _NUMBER_BYTES, self.rules.limits)
+        rows = encode(self._read(), self.name, columns, encoding)
+        if "weight" in rows:
+            # A column that is 0 in all rows but one would single that one out.
+            self.rules.check_rows(effective_rows(rows["weight"]))
+        return self._keep(rows, request)
 
     def take_arrays(self) -> dict[str, Any]:
         """Keep the site's arrays as they are: those that others may use."""
-        if Path(self._rules.file).suffix.lower() != ".npz":
-            raise DataError(
-                f"no outcome is named, and {Path(self._rules.file).name} is not an .npz file, whose arrays can go as "
-                "they are. Name the outcome."
-            )
-        arrays = self._own_file(read_arrays)
-        return self._keep({name: array for name, array in arrays.items() if self._rules.allows(name)})
+        if Path(self.rules.file).suffix.lower() != ".npz":
+            raise Refused(Refusal.NOT_ARRAYS)
+        with refusing(Refusal.FILE):
+            arrays = read_arrays(self.rules.file)
+        return self._keep({name: array for name, array in arrays.items() if self.rules.allows(name)})
 
     def prepare(self, order: str) -> dict[str, Any]:
         """Build and compile this site's round for a phase of a run, told as JSON."""
         if self._rows is None:
-            raise FederationError("this site was not asked for its rows before the run.")
-        told, rules = Order.read(order), self._rules
-        rules.check_model(told.model)
+            raise Refused(Refusal.NO_ROWS)
+        self._check_size(order)
+        with refusing(Refusal.ORDER):
+            told = Order.read(order)
+        rules = self.rules
+        with refusing(Refusal.SETTINGS):
+            rules.check_code(told)
         before, self._program = self._program, None
-        self._program = ClientProgram(
-            told,
-            self.name,
-            self._rows,
-            private_seed=private_seed(self._secret, order) if rules.private_seed is None else rules.private_seed,
-            own_models=rules.own_models,
-            own_samplers=rules.own_samplers,
-            before=before,
-        )
+        reasons = {
+            SharedEffects: Refusal.SITE_EFFECTS,
+            TooLarge: Refusal.TOO_LARGE,
+            TooLong: Refusal.TOO_LONG,
+            DataError: Refusal.FIT,
+        }
+        with refusing(reasons | {ModelError: Refusal.FIT, FahmcError: Refusal.SETTINGS}):
+            self._program = ClientProgram(
+                told,
+                self.name,
+                self._rows,
+                private_seed=private_seed(self._secret, order) if rules.private_seed is None else rules.private_seed,
+                own_models=rules.own_models,
+                own_samplers=rules.own_samplers,
+                limits=rules.limits,
+                keeps_effects=rules.keeps_effects,
+                before=before,
+            )
         return {}
 
     def local_round(self, run: str, round_index: int, state: Mapping[str, bytes]) -> dict[str, Any]:
         """Run this site's part of one round of all chains."""
         program = self._program
         if program is None or program.order.identity != run:
-            raise FederationError("this site was not told to make ready for this run.")
+            raise Refused(Refusal.NOT_READY)
         exchange, order = program.exchange, program.order
         states, replies = (
             Layout(part, order.num_chains, order.precision) for part in (exchange.broadcast, exchange.reply)
         )
-        reply = program.reply(round_index, states.unpack(state, "the server"))
-        return {"site": self.name, "round": round_index, "reply": replies.pack(reply)}
+        if not isinstance(round_index, int) or not 0 <= round_index < 2**31:
+            raise Refused(Refusal.BROADCAST)
+        with refusing(Refusal.BROADCAST):
+            sent = states.unpack(state, "the server")
+        return {"site": self.name, "round": round_index, "reply": replies.pack(program.reply(round_index, sent))}
+
+    def answer(self, question: str) -> dict[str, Any]:
+        """Answer a question about draws, told as JSON, in sums and counts of no fewer rows than the rules' minimum."""
+        self._check_size(question)
+        with refusing(Refusal.REQUEST):
+            told = Question.read(question)
+        rules = self.rules
+        with refusing(Refusal.SETTINGS):
+            rules.check_question(told.check, [fit.model for fit in told.fits])
+            check = told.build_check(rules.own_checks)
+        with refusing({OtherRows: Refusal.OTHER_ROWS, FahmcError: Refusal.UNFIT_DRAWS}):
+            fits = told.build_fits(self.name, self._kept, rules.own_models)
+            if rules.keeps_effects and any(fit.model.is_by_site for fit in fits):
+                # Draws that somebody made up, and what they come to here, would tell it as well.
+                raise Refused(Refusal.SITE_EFFECTS)
+            own = private_seed(self._secret, question) if rules.private_seed is None else rules.private_seed
+            fits = [fit._replace(private_seed=own) for fit in fits]
+            shapes = check.shapes([fit.num_draws for fit in fits])
+            with refusing(Refusal.TOO_LARGE):
+                check_memory(sum(map(math.prod, shapes.values())) * _NUMBER_BYTES, rules.limits)
+            with refusing(Refusal.TOO_LONG):
+                check_time(sum(float(fit.num_draws * fit.num_rows) for fit in fits), rules.limits)
+            answer = answer_here(check, fits, rules.minimum_rows)
+        return {"site": self.name, "answer": arrays_to_text(answer)}
+
+    def _asked(self, adapter: pydantic.TypeAdapter[_Asked], request: str) -> _Asked:
+        self._check_size(request)
+        with refusing({pydantic.ValidationError: Refusal.REQUEST, FahmcError: Refusal.REQUEST}):
+            return adapter.validate_json(request)
+
+    def _check_size(self, text: str) -> None:
+        with refusing(Refusal.TOO_LARGE):
+            check_memory(len(text) * _TEXT_SHARE, self.rules.limits)
 
     def _read(self) -> Table:
         """Return the table without the columns that are nobody else's business."""
         if self._table is None:
-            table = self._own_file(read_table)
-            allowed = {name: cells for name, cells in table.columns.items() if self._rules.allows(name)}
-            self._rules.check_rows(len(table.row_numbers))
-            self._table, self._withheld = table._replace(columns=allowed), set(table.columns) - set(allowed)
+            with refusing(Refusal.FILE):
+                table = read_table(self.rules.file)
+            self.rules.check_rows(len(table.row_numbers))
+            allowed = {name: cells for name, cells in table.columns.items() if self.rules.allows(name)}
+            self._table = table._replace(columns=allowed)
         return self._table
 
-    def _own_file(self, read: Callable[[str], _File]) -> _File:
-        """Read the site's file; what is wrong with it is for the site's own log, as it may quote the file."""
-        try:
-            return read(self._rules.file)
-        except DataError as error:
-            logger.warning("%s cannot be used: %s", self._rules.file, error)
-            raise DataError("this site's file cannot be read; its log says why.") from None
+    def _summary(self, columns: Columns, features: Sequence[str]) -> TableSummary:
+        """Sum up; whether there are rows enough is looked at before any of their cells."""
+        with refusing(Refusal.REQUEST):
+            names = columns.in_table(features)
+        table = self._read()
+        # One that is not here is refused like one that is not for others.
+        if unknown := [name for name in names if name not in table.columns]:
+            raise Refused(Refusal.COLUMNS, *unknown)
+        with refusing(Refusal.GAPS):
+            rows = complete_rows(table, self.name, names, columns.missing)
+        self.rules.check_rows(len(rows.row_numbers))
+        with refusing({UnfitCell: Refusal.UNFIT_CELLS, FahmcError: Refusal.CELLS}):
+            summary = summarize(table, self.name, columns, features)
+        return dataclasses.replace(
+            summary,
+            features={name: _countable(column) for name, column in summary.features.items()},
+            outcome=_countable(summary.outcome),
+        )
 
-    def _keep(self, rows: dict[str, np.ndarray]) -> dict[str, Any]:
-        federation = Federation.from_clients({self.name: rows})
-        self._rules.check_rows(federation.num_rows)
+    def _keep(self, rows: dict[str, np.ndarray], encoding: str = "") -> dict[str, Any]:
+        with refusing(Refusal.ARRAYS):
+            federation = Federation.from_clients({self.name: rows})
+        self.rules.check_rows(federation.num_rows)
         self._rows, self._program = federation.rows[0], None
+        # With the encoding, or two encodings that give the same rows would show that they do.
+        mark = row_mark(self._secret, tree.digest(self._rows) + encoding)
+        before = {other: rows for other, rows in self._kept.items() if other != mark}
+        self._kept = dict([*before.items(), (mark, self._rows)][-_MOST_KEPT:])
         shapes = {name: {"dtype": leaf.dtype.name, "shape": list(leaf.shape[1:])} for name, leaf in self._rows.items()}
         return {
             "num_rows": federation.num_rows,
-            "mark": row_mark(self._secret, tree.digest(self._rows)),
+            "mark": mark,
             "arrays": shapes,
         }
+
+
+def _countable(column: ColumnSummary) -> ColumnSummary:
+    """Leave out what an error here would quote of too many levels: likely names, which stay here."""
+    return dataclasses.replace(column, levels=()) if column.num_levels > MAX_LEVELS else column

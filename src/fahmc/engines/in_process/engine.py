@@ -16,11 +16,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from fahmc import door
 from fahmc.dynamics.sampler import Phase
 from fahmc.engines.in_process import row_space as row_spaces
 from fahmc.engines.in_process.loop import ClientByClient, Loop, Way, run_block
 from fahmc.engines.run import SAMPLING, Block, Divergence, Run, first_chain
 from fahmc.errors import SettingsError
+from fahmc.hints import Threads
 from fahmc.types import ChainKeys, Message
 
 
@@ -38,15 +40,11 @@ class InProcess:
         ``draws.settings["path"]`` says.
     """
 
-    threads: int | None = None
+    threads: Threads | None = None
     row_space: bool | None = None
 
     def __post_init__(self):
-        is_count = isinstance(self.threads, int) and not isinstance(self.threads, bool) and self.threads >= 1
-        if self.threads is not None and not is_count:
-            raise SettingsError(f"threads is {self.threads!r}; it must be a whole number of at least 1, or None.")
-        if self.row_space not in (None, True, False):
-            raise SettingsError(f"row_space is {self.row_space!r}; it must be True, False, or None.")
+        door.check(self)
 
     def start(self, run: Run) -> InProcessSession:
         """Choose the way; compile nothing yet, the first block does."""

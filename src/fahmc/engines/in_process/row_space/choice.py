@@ -24,7 +24,7 @@ def choose(run: Run, wanted: bool | None) -> RowSpace | None:
     """Return the way through row space if it is possible and pays, unless the user chose."""
     if wanted is False:
         return None
-    model, federation, sampler = run.model, run.federation, run.sampler
+    model, federation, sampler = run.target.free, run.federation, run.sampler
     _check_linear(model, run.target.template, federation.rows[0])
     if not is_possible(model, sampler, federation):
         if wanted:

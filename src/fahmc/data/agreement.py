@@ -1,0 +1,180 @@
+"""How one place, which has no table, settles one encoding for all clients from their summaries."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fahmc.data.columns import Columns
+from fahmc.data.encoding import Encoding
+from fahmc.data.formula import Formula, read_formula
+from fahmc.data.scales import Scale
+from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary
+from fahmc.data.tables import MAX_COLUMNS, as_text, require_columns
+from fahmc.errors import DataError, shown
+from fahmc.names import unprintable
+
+
+def choose_features(
+    columns: Columns, present: Mapping[str, Sequence[str]], files: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Check that every client has the columns, and write a two-dimensional array's name out as its columns.
+
+    ``present`` has the names of each client's columns, ``files`` the name of its file, for messages.
+    """
+    if not present:
+        raise DataError("there are no clients; at least one table of rows is needed.")
+    first = dict.fromkeys(next(iter(present.values())))
+    outcome, kept_out = columns.named_outcome, {columns.named_outcome, *columns.row_columns.values()}
+    wanted = [name for name in first if name not in kept_out] if columns.features is None else list(columns.features)
+    parts: dict[str, list[str]] = {}  # of two-dimensional arrays
+    for column in first:
+        for bracket in re.finditer(r"\[", column):
+            parts.setdefault(column[: bracket.start()], []).append(column)
+    features: list[str] = []
+    for name in wanted:
+        features += [name] if name in first else parts.get(name, [name])
+    for client, names in present.items():
+        require_columns(columns.in_table(features), names, f"{files[client]} of client {client!r}")
+    if outcome in features or not features or len(set(features)) < len(features):
+        raise DataError(
+            f"features = {shown(wanted)} with outcome {outcome!r}: name at least one feature, each once, and not the "
+            "outcome."
+        )
+    require_columns(columns.categorical, features, "the features (named under categorical)")
+    return tuple(features)
+
+
+def agree(columns: Columns, features: Sequence[str], summaries: Mapping[str, TableSummary]) -> Encoding:
+    """Settle one encoding from all clients' summaries: a column is numbers if any client has a number in it."""
+    if columns.formula is not None:
+        return _agree_on_formula(columns, read_formula(columns.formula), summaries)
+    levels: dict[str, tuple[str, ...]] = {}
+    standardization: dict[str, Scale] = {}
+    for column in features:
+        at_clients = {client: summary.features[column] for client, summary in summaries.items()}
+        if not _is_numeric(at_clients):
+            levels[column] = tuple(_agreed_levels(column, at_clients))
+        elif columns.standardize:
+            scale = _agreed_scale(column, list(at_clients.values()))
+            standardization |= {} if scale is None else {column: scale}
+    encoding = Encoding(tuple(features), levels, _agreed_outcome(columns, summaries), standardization)
+    _check_feature_names(encoding)
+    return encoding
+
+
+def _agree_on_formula(columns: Columns, formula: Formula, summaries: Mapping[str, TableSummary]) -> Encoding:
+    """Settle the levels of the formula's columns, and mean and sd of what it standardises or takes splines of."""
+    levels: dict[str, tuple[str, ...]] = {}
+    for column in formula.features:
+        at_clients = {client: summary.features[column] for client, summary in summaries.items()}
+        if not _is_numeric(at_clients):
+            levels[column] = tuple(_agreed_levels(column, at_clients))
+    standardization: dict[str, Scale] = {}
+    spreads: dict[str, Scale] = {}
+    for variable in formula.summarized(columns.standardize):
+        if variable.column in levels:
+            continue
+        at_all = [summary.of(variable.name) for summary in summaries.values()]
+        scale = _agreed_scale(variable.name, at_all)
+        if scale is not None and columns.standardize and variable in formula.standardized:
+            standardization[variable.name] = scale
+        if variable in formula.spread and all(summary.has_numbers for summary in at_all):
+            spreads[variable.name] = _pooled(at_all)
+    encoding = Encoding(
+        formula.features, levels, _agreed_outcome(columns, summaries), standardization, formula.text, spreads
+    )
+    _check_feature_names(encoding)
+    return encoding
+
+
+def _agreed_outcome(columns: Columns, summaries: Mapping[str, TableSummary]) -> tuple[str, ...]:
+    outcomes = {client: summary.outcome for client, summary in summaries.items()}
+    return () if _is_numeric(outcomes) else _agreed_classes(columns, outcomes)
+
+
+def _check_feature_names(encoding: Encoding) -> None:
+    """Refuse features that could not be told apart, or that are too many."""
+    counts = Counter(encoding.feature_names)
+    if repeated := next((name for name, count in counts.items() if count > 1), None):
+        raise DataError(
+            f"two features would be called {repeated!r}: a column of that name, and the level of a column of text. "
+            "Rename the column, or leave one of them out."
+        )
+    if len(counts) > MAX_COLUMNS:
+        raise DataError(
+            f"the columns make {len(counts):,} features; at most {MAX_COLUMNS:,} are sampled. Leave some out."
+        )
+
+
+def _is_numeric(at_clients: Mapping[str, ColumnSummary]) -> bool:
+    return any(summary.has_numbers for summary in at_clients.values())
+
+
+def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary]) -> list[str]:
+    levels = sorted({level for summary in at_clients.values() for level in summary.levels})
+    num_levels, examples, where = len(levels), tuple(levels), "over all clients"
+    for client, summary in at_clients.items():
+        if summary.num_levels > MAX_LEVELS:  # not all of them were sent, so the union cannot be counted
+            num_levels, examples, where = summary.num_levels, summary.levels, f"at client {client!r}"
+    if not 2 <= num_levels <= MAX_LEVELS:
+        such_as = f", such as {examples[0]!r}" if examples else ""
+        raise DataError(
+            f"column {column!r} is text with {num_levels} different values {where}{such_as}; 2 to {MAX_LEVELS} can be "
+            "encoded. Leave the column out, or group its values."
+        )
+    if complaint := next(filter(None, map(unprintable, levels)), None):
+        raise DataError(f"a level of the text column {column!r} {complaint}. Correct it, or leave the column out.")
+    return levels
+
+
+def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | None:
+    """Return mean and sd of all rows, or None for what is not standardised."""
+    if not all(summary.has_numbers for summary in at_clients):
+        return None  # a client has text where others have numbers: `encode` refuses it there, and can name the cell
+    if all(summary.is_constant for summary in at_clients) and len({summary.mean for summary in at_clients}) == 1:
+        raise DataError(
+            f"feature {column!r} is {at_clients[0].mean:g} in every row of every client, so it has no standard "
+            "deviation to be scaled by and cannot explain the outcome. Leave it out."
+        )
+    if all(summary.is_binary for summary in at_clients):
+        return None
+    scale = _pooled(at_clients)
+    if not 0 < scale.sd < np.inf:
+        raise DataError(
+            f"feature {column!r} has values so close together or so far apart that its standard deviation comes out "
+            f"as {scale.sd:g}. Write it in another unit, or leave it out."
+        )
+    return scale
+
+
+def _pooled(at_clients: Sequence[ColumnSummary]) -> Scale:
+    """Pool each client's row count, mean and sum of squared deviations into the mean and sd of all rows.
+
+    They say the same as count, sum and sum of squares, and do not cancel when the mean is large beside the sd.
+    """
+    counts, means, squares = np.array([(summary.count, summary.mean, summary.squares) for summary in at_clients]).T
+    mean = (counts * means).sum() / counts.sum()
+    sd = float(np.sqrt((squares.sum() + (counts * (means - mean) ** 2).sum()) / counts.sum()))
+    return Scale(float(mean), sd)
+
+
+def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
+    outcome, positive = columns.named_outcome, columns.outcome_positive
+    levels = _agreed_levels(outcome, at_clients)
+    if positive is None and len(levels) == 2:
+        raise DataError(
+            f"outcome {outcome!r} is text with the levels {levels}; say which one counts as 1, for example "
+            f'outcome_positive = "{levels[1]}".'
+        )
+    if positive is not None:
+        positive = str(as_text(np.array([positive], dtype=object))[0])  # written as the levels are
+        if positive not in levels or len(levels) != 2:
+            raise DataError(
+                f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two."
+            )
+        levels.sort(key=lambda level: level == positive)
+    return tuple(levels)

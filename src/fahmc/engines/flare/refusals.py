@@ -1,0 +1,170 @@
+"""All that a site says when it does not do what it is asked: one of these sentences.
+
+They hold no number and nothing of the site's file. The only free place is for words that the asker has used himself, as
+the name of a column that he may not have. A refusal crosses the wire as its name and those words; who reads it writes
+the sentence. So nothing else can leave, whatever an error's own message says: that is for the site's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fahmc.errors import DataError, FahmcError, FederationError, SettingsError
+
+# More than a sentence should quote.
+_MOST_WORDS, _LONGEST_WORD = 8, 200
+
+
+class Refusal(enum.Enum):
+    """The list: the kind of error that it is where it is read, what is said, and what stands for words that are not."""
+
+    NOT_THE_SERVER = FederationError, "only the server may call a site."
+    REQUEST = FederationError, "the request cannot be read; is this site's fahmc as new as the server's?"
+    ORDER = FederationError, "the order cannot be read; is this fahmc as new as the analyst's?"
+    TOO_LARGE = (
+        FederationError,
+        "this takes more memory than the site gives a run. Ask for less, or ask the site to raise maximum_megabytes in "
+        "its own file.",
+    )
+    TOO_LONG = (
+        FederationError,
+        "this takes more time than the site gives a call. Ask for less, or ask the site to raise maximum_minutes in "
+        "its own file.",
+    )
+    FILE = DataError, "this site's file cannot be read; its log says why."
+    COLUMNS = (
+        FederationError,
+        "the columns {} may not be used here. Leave them out, or ask the site to add them to its own file.",
+        "asked for",
+    )
+    FEW_ROWS = (
+        FederationError,
+        "this site has fewer complete rows of these columns than it takes part with (minimum_rows in its own file).",
+    )
+    GAPS = (
+        DataError,
+        'this site lacks values in {}. Leave such columns out, or set missing = "drop" to leave such rows out; the '
+        "site's log says more.",
+        "columns that were asked for",
+    )
+    CELLS = (
+        DataError,
+        "the cells of {} are not all numbers that can be used, and not all text; the site's log says which. The site "
+        "may correct them; if a column holds codes, name it under categorical.",
+        "a column",
+    )
+    UNFIT_CELLS = (
+        DataError,
+        "the cells of {} are not all what the column is named for (an exposure, and what a logarithm is taken of, is "
+        "above zero, a row's weight and what a root is taken of zero or more, an event zero or one, trials a whole "
+        "number); the site's log says which. The site may correct them; or "
+        "name another column.",
+        "a column",
+    )
+    TEXT_HERE = (
+        DataError,
+        "{} holds text here and numbers elsewhere. Leave it out, or name it under categorical if it holds codes.",
+        "a column",
+    )
+    ENCODING = FederationError, "this site cannot have agreed to write {} like that.", "its columns"
+    NOT_ARRAYS = (
+        DataError,
+        "no outcome is named, and this site's file is not an .npz file, whose arrays can go as they are. Name the "
+        "outcome.",
+    )
+    ARRAYS = DataError, "this site's arrays cannot go as they are; its log says why."
+    NO_ROWS = FederationError, "this site was not asked for its rows before the run."
+    MODEL = FederationError, "the model {} may not run here. Ask the site to add it to models in its own file.", "named"
+    OWN_MODEL = (
+        FederationError,
+        "the model {} is not ready-made and not listed here. To allow it, the site installs its module and adds it to "
+        "own_models in its own file.",
+        "named",
+    )
+    SITE_EFFECTS = (
+        FederationError,
+        "the model tells the effect of each site, and this one keeps its own (site_effects in its own file). Take "
+        'site_effects = "private intercept", which gives all else the same posterior, or ask the site to share.',
+    )
+    OWN_SAMPLER = (
+        FederationError,
+        "{} is not part of fahmc and not listed here. To allow it, the site installs its module and adds it to "
+        "own_samplers in its own file.",
+        "what the sampler names",
+    )
+    CHECKS = FederationError, "questions about draws are not answered here (checks in the site's own file)."
+    OWN_CHECK = (
+        FederationError,
+        "{} is not part of fahmc and not listed here. To allow it, the site installs its module and adds it to "
+        "own_checks in its own file.",
+        "what the question names",
+    )
+    UNFIT_DRAWS = DataError, "the question does not fit the model or this site's rows; its log says why."
+    OTHER_ROWS = DataError, "the models were not fitted to the same rows here, so they cannot be compared."
+    SETTINGS = SettingsError, "the model or the sampler cannot be made here; the site's log says why."
+    FIT = DataError, "its rows do not fit the model or the sampler; its log says why."
+    NOT_READY = FederationError, "this site was not told to make ready for this run."
+    BROADCAST = FederationError, "what the server sent is not what the order says."
+    FAULT = FederationError, "this failed; the site's log says more."
+
+    def sentence(self, words: tuple[str, ...] = ()) -> str:
+        """Return what is said, about these words of the asker's."""
+        _, text, *instead = self.value
+        return text.format(", ".join(map(repr, words)) or "".join(instead))
+
+
+class Refused(FahmcError):
+    """What a site will not do; its cause is for the site's log."""
+
+    def __init__(self, refusal: Refusal, *words: str):
+        super().__init__(refusal.sentence(words))
+        self.refusal, self.words = refusal, words
+
+
+@contextlib.contextmanager
+def refusing(refusals: Refusal | Mapping[type[Exception], Refusal]) -> Iterator[None]:
+    """Have every error of fahmc's in the block leave as a refusal: of one kind, or by the error's class."""
+    by_class = {FahmcError: refusals} if isinstance(refusals, Refusal) else refusals
+    try:
+        yield
+    except Refused:
+        raise
+    except tuple(by_class) as error:
+        refusal = next(refusal for kind, refusal in by_class.items() if isinstance(error, kind))
+        raise Refused(refusal, *getattr(error, "columns", ())) from error
+
+
+def write_refusal(error: BaseException, asked: Iterable[Any]) -> dict[str, Any]:
+    """Return what leaves a site instead of an error; ``asked`` holds what it was called with."""
+    refused = error if isinstance(error, Refused) else Refused(Refusal.FAULT)
+    return {"refused": refused.refusal.name, "words": list(_own_words(refused.words, asked))}
+
+
+def raise_refusal(site: str, during: str, answer: Mapping[str, Any], asked: Iterable[Any]) -> None:
+    """Raise what a site refused, if it did, in the words of this list alone."""
+    if "refused" not in answer:
+        return
+    name = answer["refused"]
+    if not isinstance(name, str) or name not in Refusal.__members__:
+        raise FederationError(
+            f"Site {site!r} refuses {during}, in a way that is not known here; is its fahmc as new as the server's?"
+        )
+    refusal, words = Refusal[name], answer.get("words")
+    words = _own_words(words if isinstance(words, list) else (), asked)
+    raise refusal.value[0](f"Site {site!r} refuses {during}: {refusal.sentence(words)}")
+
+
+def _own_words(words: Iterable[Any], asked: Iterable[Any]) -> tuple[str, ...]:
+    """Return the words that are whole strings of the JSON that was sent; others could tell something."""
+    text = "".join(value for value in asked if isinstance(value, str))
+
+    def is_known(word: Any) -> bool:
+        if not isinstance(word, str) or len(word) > _LONGEST_WORD:
+            return False
+        return any(json.dumps(word, ensure_ascii=escapes) in text for escapes in (True, False))
+
+    return tuple(word for word in words if is_known(word))[:_MOST_WORDS]
