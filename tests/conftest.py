@@ -37,6 +37,14 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items):
+    """Run the tests of a file in one worker, unless they name another group: many of them share compiled programs."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+
+
 def pytest_unconfigure(config):
     if folder := getattr(config, "fahmc_cache", None):
         shutil.rmtree(folder, ignore_errors=True)

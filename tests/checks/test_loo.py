@@ -3,11 +3,11 @@
 import warnings
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pytest
 
 import fahmc
+from fahmc._arviz import arviz as az
 from fahmc.checks import Fit, PsisLoo
 from fahmc.checks import loo as loo_file
 from fahmc.checks.check import answer_here

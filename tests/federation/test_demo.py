@@ -26,10 +26,12 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path):
         "text": True,
         "cwd": tmp_path,
         "env": os.environ | {"TMPDIR": str(temporary)},
-        # Tests that a shell runs in the background ignore Ctrl-C, and so would what they start.
-        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     }
-    with subprocess.Popen(command, **settings) as process:
+    # Tests that a shell runs in the background ignore Ctrl-C, and so would what they start.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, **settings)
+    signal.signal(signal.SIGINT, ignored)
+    with process:
         assert process.stderr is not None
         # A demo that is stuck must not work on for an hour; its sites end with it.
         end = threading.Timer(LIMIT, process.kill)
