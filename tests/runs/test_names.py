@@ -7,7 +7,7 @@ import pytest
 import fahmc
 from fahmc.draws import Draws
 from fahmc.errors import DataError, ModelError
-from fahmc.report import write_report
+from fahmc.report import About, write_report
 
 # What pages, tables and figures might take for markup, and what is hard to draw.
 NASTY = [
@@ -51,9 +51,9 @@ def test_whatever_can_be_printed_goes_through_files_figures_and_pages(tmp_path):
     draws.save(tmp_path / "draws.nc")
     loaded = Draws.load(tmp_path / "draws.nc")
     assert list(loaded.coords["feature"]) == NASTY == list(loaded.client_names)
-    page = write_report(loaded, tmp_path / "report", notes=NASTY, title=NASTY[0]).read_text()
+    page = write_report(loaded, tmp_path / "report", about=About(title=NASTY[0], notes=NASTY)).read_text()
     assert "<script>" not in page and "coefficients[&lt;script&gt;alert(1)&lt;/script&gt;]" in page
     text = (tmp_path / "report" / "summary.md").read_text()
     assert "<script>" not in text and r"coefficients[a\|b]" in text and r"coefficients[\*bold\*]" in text
     rows = [line for line in text.split("\n") if line.startswith("| coefficients[")]
-    assert {row.replace(r"\\", "").replace(r"\|", "").count("|") for row in rows} <= {8, 4, 5}, "each row has its cells"
+    assert {row.replace(r"\\", "").replace(r"\|", "").count("|") for row in rows} == {5, 6}, "each row has its cells"

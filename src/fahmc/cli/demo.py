@@ -6,6 +6,9 @@ settings itself. Neither is given one.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +24,7 @@ from rich.table import Table
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.tuned import Tuned
 from fahmc.cli.exits import NOT_GOOD
-from fahmc.cli.folder import DEMO, ResultFolder, Words
+from fahmc.cli.folder import DEMO, ResultFolder
 from fahmc.cli.output import Output, in_count, in_r_hat, interval, parameter_rows, verdict_lines
 from fahmc.data.federation import Federation
 from fahmc.data.sites import Sites
@@ -34,10 +37,13 @@ from fahmc.engines.flare.loopback import Loopback
 from fahmc.engines.flare.rules import Rules
 from fahmc.models import logistic_regression
 from fahmc.report import Verdict, judge, parameter_table
+from fahmc.report.about import About
 from fahmc.report.quantities import in_bytes, in_time, rounded
+from fahmc.report.render import answer_of
 from fahmc.sample import sample
 
 TREATMENT = "coefficients[treatment]"
+_QUESTION = "Does treating gum disease prevent preterm birth?"
 # Gelman et al. (2008) propose this scale for coefficients of logistic regressions.
 _PRIOR_SCALE = 2.5
 _NUM_CHAINS = 8
@@ -68,7 +74,8 @@ def run_demo(folder: Path, seed: int, is_federated: bool, is_strict: bool, outpu
             runs[_PAPER] = _sample(study, federation, _PAPER, file, output, seed=seed, engine=engine)
         output.log("All rows in one place (MHMC)")
         runs[_POOLED] = _sample_pooled(study, results.pooled, output, seed)
-        results.write_words(describe_trial(study, is_federated))
+        about = describe_trial(study, is_federated)
+        results.write_about(about)
         with output.working("Writing the report"):
             results.write_report(runs[_AUTO], runs[_POOLED])
             tables = {name: parameter_table(runs[name], reference=runs[_POOLED]) for name in (_AUTO, _PAPER)}
@@ -77,7 +84,10 @@ def run_demo(folder: Path, seed: int, is_federated: bool, is_strict: bool, outpu
         effect_table(runs, tables, study),
         difference_table(tables),
         *(sentence for name in tables for sentence in _findings(name, runs[name], tables[name], verdicts[name])),
+        "",
+        *(f"[bold]{escape(sentence)}[/bold]" for sentence in answer_of({"": runs[_AUTO]}, about, verdicts[_AUTO])),
         f"Done in {in_time(time.perf_counter() - began)}. Draws, figures and report: {folder}/ (open report.html).",
+        *_next_steps(folder),
     )
     exit_code = NOT_GOOD if is_strict and not verdicts[_AUTO].is_good else 0
     output.result(
@@ -133,7 +143,7 @@ def _sample(study: Study, federation: Any, name: str, file: Path, output: Output
 def effect_table(runs: Mapping[str, Draws], tables: Mapping[str, Any], study: Study) -> Table:
     """Build the table that answers the trial's question three times."""
     num_rows = sum(len(rows["y"]) for rows in study.clients.values())
-    question = f"Does treating gum disease prevent preterm birth? {num_rows} women, {len(study.clients)} clinics"
+    question = f"{_QUESTION} {num_rows} women, {len(study.clients)} clinics"
     printed = Table(title=question, title_justify="left")
     printed.add_column("effect of treatment, 95 % interval", no_wrap=True)
     rows = {name: table.loc[TREATMENT] for name, table in tables.items()}
@@ -198,22 +208,47 @@ def _findings(name: str, draws: Draws, table: Any, verdict: Verdict) -> Iterator
     yield from verdict_lines(verdict._replace(remarks=()))
 
 
-def describe_trial(study: Study, is_federated: bool) -> Words:
+def _next_steps(folder: Path) -> list[str]:
+    """Tell what to type next, by the name under which this command can be run here."""
+    command = _own_name()
+    steps = {
+        f"{command} sample study.toml": "your own tables: docs/command-line.md has a study.toml to begin with",
+        f"{command} demo --federated": "the same trial at four sites, each a process of its own",
+        f"{command} report {folder}": "this report again, from its draws",
+    }
+    width = max(map(len, steps))
+    shorter = f"(`. {Path(command).parent}/activate` lets you type fahmc alone.)"
+    lines = (escape(f"  {step:<{width}}  {words}") for step, words in steps.items())
+    return ["", "Next:", *lines, *([] if command == "fahmc" else [shorter])]
+
+
+def _own_name() -> str:
+    """Return how the shell finds this command: without its folder only if the search path has it."""
+    own = Path(sys.argv[0])
+    found = shutil.which(own.name)
+    if own.name != "fahmc" or (found is not None and Path(found).resolve() == own.resolve()):
+        return "fahmc"
+    return os.path.relpath(own)
+
+
+def describe_trial(study: Study, is_federated: bool) -> About:
     """Say in the report what was sampled."""
-    clinics = ", ".join(f"{name} {len(rows['y'])}" for name, rows in study.clients.items())
-    return Words(
+    return About(
         title="Obstetrics and Periodontal Therapy trial",
+        question=_QUESTION,
+        outcome="preterm birth",
+        effect=["treatment"],
+        dropped=study.dropped,
+        spreads={feature: scale.sd for feature, scale in study.standardization.items()},
         notes=(
-            f"Logistic regression of preterm birth (before 37 weeks) on treatment and baseline covariates. Women by "
-            f"clinic: {clinics}; {sum(study.dropped.values())} whose outcome is unknown are left out.",
-            "Coefficients are log odds ratios; age, pocket depth and bleeding are per standard deviation. Their prior "
-            f"is N(0, {_PRIOR_SCALE}²).",
+            "Logistic regression of birth before 37 weeks on treatment and baseline covariates; women whose outcome is "
+            "unknown are left out.",
             "Federated: Auto, one client per clinic. Pooled: HMC with Metropolis correction on all rows.",
             "The clinics ran as processes of their own on one machine; bytes are those of their messages."
             if is_federated
             else "Both ran on one machine: bytes are those that would cross a network.",
         ),
-        highlight=(TREATMENT,),
+        again=f"fahmc demo{' --federated' if is_federated else ''}",
     )
 
 

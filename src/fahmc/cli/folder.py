@@ -5,7 +5,7 @@ job.json        where it lay, so that its relative paths hold     ├ only of `f
 checkpoint/     the run itself, durable                           ┘
 draws.nc        the draws; ArviZ reads them too
 pooled.nc       draws from the pooled rows to compare with, if there are any
-report.json     what the report says beside the numbers: title, notes, parameters of interest
+report.json     what the report says that draws do not know: title, question, effect of interest, notes
 fit.json        whether the model fits, in sums and counts, and of which draws
 report.html     the report, and its parts: summary.md, summary.csv, *.png
 """
@@ -15,18 +15,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 from filelock import AcquireReturnProxy
 
 from fahmc import tree
 from fahmc.durable import write_atomically
 from fahmc.errors import CheckpointError, DataError, DivergenceError, ModelError, SettingsError, first_line
 from fahmc.own_folder import MARKER, mark, own_folder
+from fahmc.report.about import About
 from fahmc.runs.checkpoint import lock_folder
 
 if TYPE_CHECKING:
@@ -36,15 +38,6 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 SAMPLE, DEMO = "fahmc sample", "fahmc demo"
-
-
-@dataclass(frozen=True)
-class Words:
-    """What a report says beside the numbers."""
-
-    title: str = "Posterior report"
-    notes: Sequence[str] = ()
-    highlight: Sequence[str] = ()
 
 
 class ResultFolder:
@@ -131,19 +124,19 @@ class ResultFolder:
             hint = kept if os.path.isdir(self.checkpoint) else ", then run the command again"
             raise CheckpointError(f"{what}{hint}.") from error
 
-    def write_words(self, words: Words) -> None:
-        """Keep what the report says beside the numbers, so that it can be made again."""
-        write_atomically(self.path / "report.json", json.dumps(asdict(words), indent=1).encode())
+    def write_about(self, about: About) -> None:
+        """Keep what the report says that draws do not know, so that it can be made again."""
+        write_atomically(self.path / "report.json", json.dumps(asdict(about), indent=1).encode())
 
-    def read_words(self) -> Words:
-        """Return what the report says beside the numbers."""
+    def read_about(self) -> About:
+        """Return what the report says that draws do not know."""
         file = self.path / "report.json"
         if not file.exists():
-            return Words(title=self.path.resolve().name)
+            return About(title=self.path.resolve().name)
         try:
-            return Words(**json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}); delete it to go without.") from error
+            return pydantic.TypeAdapter(About).validate_json(file.read_bytes())
+        except ValueError as error:
+            raise CheckpointError(f"{file} cannot be read ({first_line(error)}); delete it to go without.") from error
 
     def write_fit(self, fit: FitReport, draws: Draws) -> None:
         """Keep what was found about the fit of these draws."""
@@ -173,7 +166,7 @@ class ResultFolder:
         from fahmc.report import write_report
 
         fit = self.read_fit(draws) if fit is None else fit
-        return write_report(draws, self.path, reference=reference, fit=fit, **asdict(self.read_words()))
+        return write_report(draws, self.path, reference=reference, fit=fit, about=self.read_about())
 
     def files(self) -> dict[str, str]:
         """Name the results that are there, for programs."""
@@ -220,5 +213,6 @@ def _check_same_run(path: Path, saved: Config, config: Config) -> None:
 def _settings(config: Config) -> dict[str, Any]:
     """Flatten the settings that may not change in a folder."""
     patience = {"round_timeout", "patience", "setup_timeout"}
-    dumped = config.model_dump(exclude={"run": {"num_rounds", "output", "stop_when"}, "federation": patience})
+    loose: Any = {"run": {"num_rounds", "output", "stop_when"}, "federation": patience, "report": True}
+    dumped = config.model_dump(exclude=loose)
     return {f"{section}.{key}": value for section, table in dumped.items() for key, value in (table or {}).items()}

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
+from fahmc.cli.about import about_sites, about_study
 from fahmc.cli.config import Job, build, parse_config, read_text
 from fahmc.cli.exits import DIVERGED, NOT_GOOD
 from fahmc.cli.fit import check_cheaply
-from fahmc.cli.folder import SAMPLE, ResultFolder, Words, find_run
+from fahmc.cli.folder import SAMPLE, ResultFolder, find_run
 from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
 from fahmc.cli.sections import Config
-from fahmc.data.federation import Federation
 from fahmc.draws import Draws
 from fahmc.errors import CheckpointError, DivergenceError, FederationError
 from fahmc.own_folder import REPORT
 from fahmc.report import judge, parameter_table
+from fahmc.report.about import About
+from fahmc.report.render import answer_of
 from fahmc.report.verdict import chains_lost
 from fahmc.sample import sample
 
@@ -30,7 +33,7 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: boo
     _check_apart(config, results.path)
     results.take(SAMPLE)
     with results.writing(), results.locked(), results.claimed(text, config, kit):
-        results.write_words(_words(config._source.path.stem, job))
+        results.write_about(about_study(config, job))
         draws = _sample_durably(job, results, output)
         check_cheaply(draws, job, results, output)
         exit_code = _conclude(draws, results, is_strict, output)
@@ -65,13 +68,13 @@ def remake_report(target: Path, folder: Path | None, is_strict: bool, output: Ou
             raise CheckpointError(f"{target} holds no draws.nc, so there is nothing to report{hint}.")
         draws, results = Draws.load(source.draws), ResultFolder(folder or target)
         reference = Draws.load(source.pooled) if source.pooled.exists() else None
-        words = source.read_words()
+        about = source.read_about()
     else:
-        draws, reference, words = Draws.load(target), None, Words(title=target.stem)
+        draws, reference, about = Draws.load(target), None, About(title=target.stem)
         results = ResultFolder(folder or target.with_name(f"{target.stem}-report"))
     results.take(REPORT)
     with results.writing():
-        results.write_words(words)
+        results.write_about(about)
         if target.is_dir() and (fit := source.read_fit(draws)) is not None:
             results.write_fit(fit, draws)
         exit_code = _conclude(draws, results, is_strict, output, reference)
@@ -107,7 +110,7 @@ def _sample_durably(job: Job, results: ResultFolder, output: Output) -> Draws:
         raise KeyboardInterrupt(f"{reason}`fahmc resume {results.path}` goes on from the last checkpoint") from error
     draws.save(results.draws)
     if "sites" in draws.settings:  # only the sites could tell how many rows they have
-        results.write_words(_words_of_sites(results.read_words().title, draws))
+        results.write_about(about_sites(results.read_about(), draws))
     if draws.settings["ended"] == "interrupted":
         raise KeyboardInterrupt(
             f"the {draws.num_draws} draws a chain so far are in {results.draws}; `fahmc resume {results.path}` goes on"
@@ -122,9 +125,11 @@ def _conclude(
     with output.working("Writing the report"):
         results.write_report(draws, reference)
         table = parameter_table(draws, reference=reference)
+    verdict, about = judge(draws, table), results.read_about()
     output.show(
         summary_table(table, f"{draws.num_chains} chains x {draws.num_draws:,} draws"),
-        *verdict_lines(judge(draws, table)),
+        *(escape(sentence) for sentence in answer_of({"": draws}, about, verdict)),
+        *verdict_lines(verdict),
         cost_line(draws),
         f"Draws and report: {results.path}/ (open report.html).",
     )
@@ -151,35 +156,6 @@ def _as_values(draws: Draws, results: ResultFolder, table: Any, is_strict: bool)
         "cost": draws.cost,
         "settings": draws.settings,
     }
-
-
-def _words(name: str, job: Job) -> Words:
-    """Say under the report's verdict whose rows were sampled."""
-    if not isinstance(job.federation, Federation):
-        return Words(title=name)
-    sizes = dict(zip(job.federation.names, map(int, job.federation.sizes), strict=True))
-    spreads = {feature: scale.sd for feature, scale in job.study.standardization.items()} if job.study else {}
-    notes = _notes(sizes, job.study.dropped if job.study else {}, spreads)
-    return Words(title=name, notes=[*notes, *(job.study.remarks if job.study else ())])
-
-
-def _words_of_sites(title: str, draws: Draws) -> Words:
-    """Say the same of a real federation, as its sites reported it."""
-    about = draws.settings["sites"]
-    spreads = {feature: sd for feature, (_, sd) in about.get("standardization", {}).items()}
-    notes = _notes(draws.settings["clients"], about.get("dropped", {}), spreads)
-    return Words(title=title, notes=[*notes, *about.get("remarks", ())])
-
-
-def _notes(sizes: Mapping[str, int], dropped: Mapping[str, int], spreads: Mapping[str, float]) -> list[str]:
-    notes = [f"Rows by client: {', '.join(f'{client} {size:,}' for client, size in sizes.items())}."]
-    if sum(dropped.values()):
-        counts = ", ".join(f"{client} {count}" for client, count in dropped.items() if count)
-        notes.append(f"Rows left out because a value was missing: {counts}.")
-    if spreads:
-        features = ", ".join(f"{name} (sd {sd:.4g})" for name, sd in spreads.items())
-        notes.append(f"Standardised features, whose coefficients are per standard deviation: {features}.")
-    return notes
 
 
 def _load_finished(results: ResultFolder, num_rounds: int | None) -> Draws | None:

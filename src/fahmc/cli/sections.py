@@ -14,6 +14,7 @@ from fahmc.data.columns import Columns
 from fahmc.errors import shown
 from fahmc.hints import Chains, Rounds, Seed, WarmupRounds
 from fahmc.registry import unknown_key
+from fahmc.report.about import Scale
 
 
 class _Section(pydantic.BaseModel):
@@ -90,6 +91,16 @@ class RunSection(_Section):
     output: str = "fahmc-run"
 
 
+class ReportSection(_Section):
+    """[report]: what the report is about, beside the numbers."""
+
+    title: str | None = None
+    question: str | None = None
+    outcome: str | None = None
+    effect: str | list[str] | None = None
+    scale: Scale | None = None
+
+
 class Config(_Section):
     """A configuration file whose every setting was checked, apart from what only the data can tell."""
 
@@ -98,6 +109,7 @@ class Config(_Section):
     sampler: dict[str, Any] = Field(default_factory=lambda: {"name": "Auto"})
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
     federation: FederationSection | None = None
+    report: ReportSection = Field(default_factory=lambda: ReportSection.model_validate({}))
     _source: Source = PrivateAttr()
 
     @pydantic.model_validator(mode="after")
@@ -114,7 +126,13 @@ class Config(_Section):
         return self
 
 
-_SECTIONS = {"data": DataSection, "run": RunSection, "stop_when": StopSection, "federation": FederationSection}
+_SECTIONS = {
+    "data": DataSection,
+    "run": RunSection,
+    "stop_when": StopSection,
+    "federation": FederationSection,
+    "report": ReportSection,
+}
 
 
 def sentence(source: Source, entry: Any) -> str:

@@ -96,6 +96,9 @@ class Model:
         ``(key, batch) -> position``, drawn from the prior; with ``local``, ``(key, batch, num_sites) -> position``.
     prior_words
         What the prior is, in a few words a parameter, for settings and reports: ``{"beta": "N(0, 2.5²)"}``.
+    scale_words
+        What exp of a coefficient is, for reports: ``"odds ratio"``; ``"difference"`` if a coefficient is itself what
+        people ask for; None where neither is.
     recipe
         How to make the model anew where its functions cannot be sent: the name and settings of a ready-made one, or
         where it can be imported from (`Model.named`). Sites of a real federation need it.
@@ -131,6 +134,7 @@ class Model:
     outcome: Name | None = None
     prior_fn: Callable[..., Position] | None = None
     prior_words: Mapping[Name, str] | None = None
+    scale_words: Name | None = None
     at_sites_fn: Callable[[Model, Sequence[str]], Model] | None = None
 
     @classmethod
@@ -168,6 +172,14 @@ class Model:
                 f"linear says that {self.linear.parameter!r} has a normal or flat prior, but supports confine it; "
                 "leave one of them out."
             )
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """What kind of model it is, as JSON values: its name, its plain settings, what its effects are called."""
+        if self.recipe is None:
+            return None
+        plain = {name: value for name, value in self.recipe.items() if isinstance(value, bool | int | float | str)}
+        return plain | ({} if self.scale_words is None else {"scale": self.scale_words})
 
     @property
     def is_by_site(self) -> bool:

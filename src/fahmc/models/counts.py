@@ -55,6 +55,7 @@ def negative_binomial_regression(
         parameters={"dispersion": log_normal(dispersion_scale)},
         sample_row=sample_row,
         validate_fn=check_counts,
+        scale_words="rate ratio",
         **settings,
     )
 
@@ -81,6 +82,7 @@ def binomial_regression(prior_scale: Positive | None = 1.0, **settings: Unpack[S
         sample_row=sample_row,
         validate_fn=check_successes,
         uses=["trials"],
+        scale_words="odds ratio",
         **settings,
     )
 

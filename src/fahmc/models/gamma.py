@@ -44,5 +44,6 @@ def gamma_regression(
         parameters={"shape": log_normal(shape_scale)},
         sample_row=sample_row,
         validate_fn=check_positive,
+        scale_words="ratio of means",
         **settings,
     )

@@ -63,6 +63,7 @@ def generalized_linear(
     predict_row: Callable[[Array, Position, Batch], Array] | None = None,
     sample_row: Callable[[Key, Array, Position, Batch], Array] | None = None,
     uses: Sequence[Name] = (),
+    scale_words: Name | None = None,
 ) -> Model:
     """Put a generalised linear model together.
 
@@ -95,6 +96,8 @@ def generalized_linear(
         ``(key, η, position, batch) -> [row]``: an outcome for every row, drawn from the model.
     uses
         What the family reads of the rows beside x, y, offset and weight: event, trials.
+    scale_words
+        What exp of a coefficient is: ``"odds ratio"``, or ``"difference"`` if coefficients are that.
     """
     prior = prior or (Flat() if prior_scale is None else Normal(prior_scale))
     prior = prior.for_features(feature_names)
@@ -199,6 +202,7 @@ def generalized_linear(
             **{name: normal_words(scale) for name, scale in scales.items()},
             **{name: parameter.words for name, parameter in further.items()},
         },
+        scale_words=scale_words,
     )
     return model if site_effects is None else with_site_effects(model, site_effects, rows, outputs, site_scale)
 

@@ -65,5 +65,6 @@ def ordered_regression(
         predict_row=chances,
         sample_row=sample_row,
         validate_fn=check_classes(num_classes),
+        scale_words="odds ratio",
         **settings,
     )

@@ -40,7 +40,13 @@ def linear_regression(
 
     scalars = {"log_noise": 1.0} if noise_scale is None else None
     return generalized_linear(
-        row_loglikelihood, lambda mean: mean, prior_scale, scalars=scalars, sample_row=sample_row, **settings
+        row_loglikelihood,
+        lambda mean: mean,
+        prior_scale,
+        scalars=scalars,
+        sample_row=sample_row,
+        scale_words="difference",
+        **settings,
     )
 
 
@@ -60,6 +66,7 @@ def logistic_regression(prior_scale: Positive | None = 1.0, **settings: Unpack[S
         prior_scale,
         sample_row=sample_row,
         validate_fn=check_classes(2),
+        scale_words="odds ratio",
         **settings,
     )
 
@@ -76,7 +83,13 @@ def poisson_regression(prior_scale: Positive | None = 1.0, **settings: Unpack[Sh
         return jax.random.poisson(key, jnp.exp(log_rate))
 
     return generalized_linear(
-        row_loglikelihood, jnp.exp, prior_scale, sample_row=sample_row, validate_fn=check_counts, **settings
+        row_loglikelihood,
+        jnp.exp,
+        prior_scale,
+        sample_row=sample_row,
+        validate_fn=check_counts,
+        scale_words="rate ratio",
+        **settings,
     )
 
 

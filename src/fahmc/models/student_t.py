@@ -55,5 +55,6 @@ def student_t_regression(
         parameters=further if degrees is not None else further | {"degrees": gamma(2.0, 0.1)},
         sample_row=sample_row,
         validate_fn=check_outcome(np.isfinite, "a finite number"),
+        scale_words="difference",
         **settings,
     )

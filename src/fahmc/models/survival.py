@@ -153,6 +153,7 @@ class _ProportionalHazards(TypedDict):
     sample_row: Callable[[Key, Array, Position, Batch], Array]
     validate_fn: Callable[[Batch], str | None]
     uses: Sequence[str]
+    scale_words: str
 
 
 def _proportional_hazards(baseline: _Baseline, horizon: float | None) -> _ProportionalHazards:
@@ -182,4 +183,5 @@ def _proportional_hazards(baseline: _Baseline, horizon: float | None) -> _Propor
         "sample_row": sample_row,
         "validate_fn": check_survival,
         "uses": ("event",),
+        "scale_words": "hazard ratio",
     }

@@ -3,6 +3,7 @@
 ArviZ and matplotlib are imported where they are used, since they take seconds to load.
 """
 
+from fahmc.report.about import About
 from fahmc.report.convergence import (
     EssAbove,
     RHatBelow,
@@ -24,4 +25,4 @@ __all__ = ["EssAbove", "RHatBelow", "difference_in_mcse", "ess", "max_r_hat", "m
 __all__ += ["marginal_error", "marginal_error_floor", "parameter_table", "wasserstein2_gaussians"]
 __all__ += ["plot_client_drift", "plot_forest", "plot_marginals", "plot_trace"]
 __all__ += ["accuracy", "brier_score", "expected_calibration_error", "negative_log_likelihood"]
-__all__ += ["Verdict", "judge", "write_report"]
+__all__ += ["About", "Verdict", "judge", "write_report"]

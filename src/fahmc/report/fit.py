@@ -13,6 +13,7 @@ from fahmc.checks.calibration_result import Calibration
 from fahmc.checks.loo import Loo
 from fahmc.checks.predictive_result import NAMES, PredictiveCheck
 from fahmc.report.canvas import as_image
+from fahmc.report.fit_panels import calibration_group, predictive_group
 from fahmc.report.fit_plots import plot_calibration, plot_predictive_check
 from fahmc.report.page import Section, Table
 
@@ -44,30 +45,21 @@ class FitReport:
 
 def fit_section(fit: FitReport) -> Section:
     """Return the section: sentences, tables and figures."""
-    sentences, tables, images = [], {}, {}
+    sentences, tables, groups, images = [], {}, [], {}
     if (check := fit.predictive) is not None:
         sentences += check.remarks
         tables["statistic"] = _predictive_table(check)
-        caption = (
-            f"Posterior predictive check on {check.num_rows:,} rows. Left: where the outcomes rank among those that "
-            "the model makes of the same rows, with the 90 % intervals that a right model keeps to. A slope is a bias; "
-            "too many at both ends, and the model is too sure; too many in the middle, too unsure. Right: p of each "
-            "statistic, over all sites (black) and at each."
-        )
-        images["predictive"] = caption, as_image(plot_predictive_check(check), format="png")
+        groups.append(predictive_group(check))
+        images["predictive"] = as_image(plot_predictive_check(check), format="png")
     if (chances := fit.calibration) is not None:
         sentences += chances.remarks
         tables["chances of a 1"] = _calibration_table(chances)
-        caption = (
-            f"Left: predicted chances against the share of ones, in {len(chances.groups)} groups of rows, with 95 % "
-            "intervals; on the diagonal they are calibrated. Right: the ROC; its points are the groups of rows that "
-            "sites tell."
-        )
-        images["calibration"] = caption, as_image(plot_calibration(chances), format="png")
+        groups.append(calibration_group(chances))
+        images["calibration"] = as_image(plot_calibration(chances), format="png")
     if (loo := fit.loo) is not None:
         sentences += loo.remarks
         tables["leave-one-out cross-validation"] = _loo_table(loo)
-    return Section("Does it fit?", [*sentences, *fit.remarks], tables, images)
+    return Section("Does it fit?", [*sentences, *fit.remarks], tables, groups, images)
 
 
 def _predictive_table(check: PredictiveCheck) -> Table:

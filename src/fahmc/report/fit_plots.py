@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LABELS = {"mean": "mean", "sd": "sd", "zeros": "zeros", "ranks": "ranks", "inside_50": "inside 50 %"}
 # More colours than that are hard to tell apart, and more names too many for a legend.
-_MOST_NAMED = 5
+MOST_NAMED = 5
 
 
 def plot_predictive_check(check: PredictiveCheck) -> Figure:
@@ -26,13 +26,13 @@ def plot_predictive_check(check: PredictiveCheck) -> Figure:
     figure, (left, right) = panels(
         2, f"Posterior predictive check: {verdict}", num_columns=2, panel=(5.4, 3.6), has_legend=True
     )
-    _draw_ranks(left, check)
-    _draw_p_values(right, check)
+    draw_ranks(left, check)
+    draw_p_values(right, check)
     legend_below_title(figure, left)
     return figure
 
 
-def _draw_ranks(axis: Axes, check: PredictiveCheck) -> None:
+def draw_ranks(axis: Axes, check: PredictiveCheck) -> None:
     """Draw rows per bin as a density, since bins that were put together are wider."""
     starts = np.array([bin.start for bin in check.bins])
     widths = np.array([bin.end - bin.start for bin in check.bins])
@@ -52,8 +52,8 @@ def _draw_ranks(axis: Axes, check: PredictiveCheck) -> None:
         label="90 % if it fits",
     )
     axis.hlines(predicted, starts, starts + widths, color="0.2", lw=1.2)
-    for place, (site, _) in enumerate(_sites(check)) if len(check.sites) <= _MOST_NAMED else ():
-        axis.plot([], [], "o", color=_colour(check, place), label=site)  # for the legend of both panels
+    for place, (site, _) in enumerate(sites_of(check)) if len(check.sites) <= MOST_NAMED else ():
+        axis.plot([], [], "o", color=colour_of(check, place), label=site)  # for the legend of both panels
     axis.set_xlim(0, 1)
     axis.set_ylim(bottom=0)
     axis.set_xlabel("rank among predicted outcomes", fontsize=9)
@@ -61,11 +61,12 @@ def _draw_ranks(axis: Axes, check: PredictiveCheck) -> None:
     dress(axis, "Where the outcomes rank")
 
 
-def _draw_p_values(axis: Axes, check: PredictiveCheck) -> None:
+def draw_p_values(axis: Axes, check: PredictiveCheck) -> None:
+    """Draw p of every statistic, over all sites and at each."""
     names = list(check.statistics)
-    for place, (_, part) in enumerate(_sites(check)):
+    for place, (_, part) in enumerate(sites_of(check)):
         values = [part.statistics[name].p_value if name in part.statistics else np.nan for name in names]
-        axis.plot(values, range(len(names)), "o", color=_colour(check, place), ms=6, alpha=0.8)
+        axis.plot(values, range(len(names)), "o", color=colour_of(check, place), ms=6, alpha=0.8)
     axis.plot([statistic.p_value for statistic in check.statistics.values()], range(len(names)), "D", color="0.1", ms=7)
     for limit in (0.005, 0.995):
         axis.axvline(limit, color=COLOURS[1], lw=1, ls="--")
@@ -73,15 +74,17 @@ def _draw_p_values(axis: Axes, check: PredictiveCheck) -> None:
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_yticks(range(len(names)), [_LABELS[name] for name in names])
     axis.set_xlabel("p: share of predicted values above the observed one", fontsize=9)
-    dress(axis, "Statistics of all sites (black) and of each" if _sites(check) else "Statistics")
+    dress(axis, "Statistics of all sites (black) and of each" if sites_of(check) else "Statistics")
 
 
-def _sites(check: PredictiveCheck) -> list[tuple[str, SiteFit]]:
+def sites_of(check: PredictiveCheck) -> list[tuple[str, SiteFit]]:
+    """Return the sites, where there are several."""
     return list(check.sites.items()) if len(check.sites) > 1 else []
 
 
-def _colour(check: PredictiveCheck, place: int) -> str:
-    return COLOURS[place] if len(check.sites) <= _MOST_NAMED else "0.6"
+def colour_of(check: PredictiveCheck, place: int) -> str:
+    """Return a site's colour; many share one."""
+    return COLOURS[place] if len(check.sites) <= MOST_NAMED else "0.6"
 
 
 def plot_calibration(chances: Calibration) -> Figure:
@@ -90,17 +93,23 @@ def plot_calibration(chances: Calibration) -> Figure:
         2, f"Predicted chances: Brier score {chances.brier:.3f}, AUC {chances.auc:.3f}",
         num_columns=2, panel=(4.6, 4.2), has_legend=False,
     )  # fmt: skip
-    _draw_reliability(left, chances)
-    right.plot(chances.false_positives, chances.true_positives, "-", color=COLOURS[0], lw=1.8)
-    right.plot([0, 1], [0, 1], color="0.6", lw=0.8, zorder=0)
-    right.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    right.set_xlabel("share of zeros predicted above a threshold", fontsize=9)
-    right.set_ylabel("share of ones", fontsize=9)
-    dress(right, "ROC")
+    draw_reliability(left, chances)
+    draw_roc(right, chances)
     return figure
 
 
-def _draw_reliability(axis: Axes, chances: Calibration) -> None:
+def draw_roc(axis: Axes, chances: Calibration) -> None:
+    """Draw the ROC, through the groups of rows that sites tell."""
+    axis.plot(chances.false_positives, chances.true_positives, "-", color=COLOURS[0], lw=1.8)
+    axis.plot([0, 1], [0, 1], color="0.6", lw=0.8, zorder=0)
+    axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axis.set_xlabel("share of zeros predicted above a threshold", fontsize=9)
+    axis.set_ylabel("share of ones", fontsize=9)
+    dress(axis, "ROC")
+
+
+def draw_reliability(axis: Axes, chances: Calibration) -> None:
+    """Draw shares of ones against predicted chances."""
     means = np.array([group.mean_chance for group in chances.groups])
     shares = np.array([group.share for group in chances.groups])
     lower, upper = np.array([group.interval for group in chances.groups]).T

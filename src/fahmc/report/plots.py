@@ -43,7 +43,7 @@ def plot_trace(draws: Draws, names: str | Sequence[str] | None = None, *, title:
     title = title or f"Traces{remark}"
     figure, axes = panels(len(chosen), title, num_columns=2, panel=(5.2, 1.7), has_legend=draws.num_chains > 1)
     for axis, name in zip(axes, chosen, strict=True):
-        _draw_paths(axis, draws, parameters[name])
+        draw_paths(axis, draws, parameters[name])
         r_hat = max_r_hat(parameters[name])
         dress(axis, name if np.isnan(r_hat) else f"{name}   (R-hat {r_hat:.3f})")
     for axis in axes[:-2]:
@@ -60,26 +60,12 @@ def plot_marginals(
     The runs go by label, e.g. ``{"federated": draws, "pooled": pooled}``. The first one chooses the parameters, as in
     `plot_trace`.
     """
-    from fahmc._arviz import arviz
-
     parameters, chosen, remark = _common(runs, names)
     title = title or f"Marginal posteriors{remark}"
     figure, axes = panels(len(chosen), title, num_columns=3, panel=(3.5, 2.1), has_legend=len(runs) > 1)
     for axis, name in zip(axes, chosen, strict=True):
-        for index, (label, own) in enumerate(parameters.items()):
-            colour, style = COLOURS[index % len(COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
-            values = own[name].ravel()
-            if np.ptp(values) == 0:
-                axis.axvline(values[0], lw=1.8, color=colour, ls=style, label=label)  # a constant has no density
-                continue
-            grid, density = arviz.kde(values)[:2]
-            axis.plot(grid, density, lw=1.8, color=colour, ls=style, label=label)
-            if index == 0:
-                axis.fill_between(grid, density, color=colour, alpha=0.12, lw=0)
+        draw_densities(axis, {label: own[name].ravel() for label, own in parameters.items()})
         dress(axis, name)
-        axis.set_ylim(bottom=0)
-        axis.set_yticks([])
-        axis.set_ylabel("density", fontsize=9)
         axis.locator_params(axis="x", nbins=5)
     legend_below_title(figure, axes[0])
     return figure
@@ -103,21 +89,9 @@ def plot_forest(
     height = 1.3 + len(chosen) * (0.2 + 0.17 * len(runs))
     title = title or f"Medians, 50 % and {100 * interval:g} % intervals{remark}"
     figure, (axis,) = panels(1, title, num_columns=1, panel=(8, height), has_legend=len(runs) > 1)
-    probabilities = [(1 - interval) / 2, 0.25, 0.5, 0.75, (1 + interval) / 2]
-    # The runs of one parameter share 60 % of its row, in the order of the legend from the top.
-    offsets = np.linspace(-0.3, 0.3, len(runs) + 2)[1:-1]
-    for index, (label, own) in enumerate(parameters.items()):
-        colour = COLOURS[index % len(COLOURS)]
-        rows = np.arange(len(chosen)) + offsets[index]
-        lower, quarter, median, three_quarters, upper = np.quantile(
-            [own[name].ravel() for name in chosen], probabilities, axis=1
-        )
-        axis.hlines(rows, lower, upper, color=colour, lw=1.5)
-        axis.hlines(rows, quarter, three_quarters, color=colour, lw=4)
-        axis.plot(median, rows, MARKERS[index % len(MARKERS)], color=colour, mec="white", mew=0.8, ms=6, label=label)
+    draw_intervals(axis, {label: [own[name] for name in chosen] for label, own in parameters.items()}, interval)
     axis.axvline(0, color="0.6", lw=0.8, zorder=0)
     axis.set_yticks(range(len(chosen)), [plain(name) for name in chosen])
-    axis.set_ylim(len(chosen) - 0.5, -0.5)
     dress(axis)
     axis.set_xlabel("parameter value", fontsize=9)
     legend_below_title(figure, axis)
@@ -133,28 +107,40 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     """
     if draws.client_drift is None or "client_drift" not in draws.stats:
         raise DataError("These draws hold no client drift: their sampler records none.")
-    drift = np.asarray(draws.client_drift, dtype=np.float64)
-    total = np.sqrt(np.mean(drift**2, axis=0))
-    shown = np.arange(len(total)) if len(total) <= _MAX_CLIENTS else np.sort(np.argsort(-total)[:_MAX_CLIENTS])
-    which = "per client" if len(shown) == len(total) else f"{len(shown)} largest of {len(total)} clients"
+    names, total, per_chain = client_drifts(draws)
+    num_clients = len(draws.client_names)
+    which = "per client" if len(names) == num_clients else f"{len(names)} largest of {num_clients} clients"
     share = relative_drift(draws)
     words = "" if np.isnan(share) else f": {100 * share:.2g} % of the posterior's width"
-    size = 5, max(3.2, 1.2 + 0.26 * len(shown))
+    size = 5, max(3.2, 1.2 + 0.26 * len(names))
     title = title or f"Client drift before averaging{words}"
     figure, axes = panels(2, title, num_columns=2, panel=size, has_legend=False)
-    axes[0].barh(range(len(shown)), total[shown], color=COLOURS[5], height=0.65)
-    for chain in drift:
-        axes[0].plot(chain[shown], range(len(shown)), "o", color="0.15", ms=4, alpha=0.7)
-    axes[0].set_yticks(range(len(shown)), [plain(draws.client_names[i]) for i in shown])
-    axes[0].invert_yaxis()
-    axes[0].set_xlim(left=0)
-    axes[0].set_xlabel("RMS distance from the average", fontsize=9)
+    draw_drifts(axes[0], [plain(name) for name in names], total, per_chain)
     dress(axes[0], f"{which} (bar: all chains, dots: each chain)")
-    _draw_paths(axes[1], draws, draws.stats["client_drift"])
+    draw_paths(axes[1], draws, draws.stats["client_drift"])
     axes[1].set_ylim(bottom=0)
     axes[1].set_ylabel("weighted RMS over clients", fontsize=9)
     dress(axes[1], "over the run, one line per chain")
     return figure
+
+
+def client_drifts(draws: Draws) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the clients that stray furthest, how far all chains do, [client], and how far each, [chain, client]."""
+    drift = np.asarray(draws.client_drift, dtype=np.float64)
+    total = np.sqrt(np.mean(drift**2, axis=0))
+    shown = np.sort(np.argsort(-total, kind="stable")[:_MAX_CLIENTS])
+    return [draws.client_names[i] for i in shown], total[shown], drift[:, shown]
+
+
+def draw_drifts(axis: Axes, names: Sequence[str], total: np.ndarray, per_chain: np.ndarray) -> None:
+    """Draw a bar for each client, and dots for the chains."""
+    axis.barh(range(len(names)), total, color=COLOURS[5], height=0.65)
+    for chain in per_chain:
+        axis.plot(chain, range(len(names)), "o", color="0.15", ms=4, alpha=0.7)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xlim(left=0)
+    axis.set_xlabel("RMS distance from the average", fontsize=9)
 
 
 def _common(
@@ -172,13 +158,51 @@ def _common(
     return parameters, chosen, remark
 
 
-def _draw_paths(axis: Axes, draws: Draws, paths: np.ndarray) -> None:
-    """Draw values [chain, draw], one line per chain, against the round after which each draw was kept."""
+def draw_densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
+    """Draw the densities of several runs' draws [draw], the first one filled."""
+    from fahmc._arviz import arviz
+
+    for index, (label, own) in enumerate(values.items()):
+        colour, style = COLOURS[index % len(COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
+        if np.ptp(own) == 0:
+            axis.axvline(own[0], lw=1.8, color=colour, ls=style, label=label)  # a constant has no density
+            continue
+        grid, density = arviz.kde(own)[:2]
+        axis.plot(grid, density, lw=1.8, color=colour, ls=style, label=label)
+        if index == 0:
+            axis.fill_between(grid, density, color=colour, alpha=0.12, lw=0)
+    axis.set_ylim(bottom=0)
+    axis.set_yticks([])
+    axis.set_ylabel("density", fontsize=9)
+
+
+def draw_intervals(axis: Axes, values: Mapping[str, Sequence[np.ndarray]], interval: float = 0.95) -> None:
+    """Draw a row for each parameter: ``values`` are every run's draws of all of them, by label."""
+    probabilities = [(1 - interval) / 2, 0.25, 0.5, 0.75, (1 + interval) / 2]
+    # The runs of one parameter share 60 % of its row, in the order of the legend from the top.
+    offsets = np.linspace(-0.3, 0.3, len(values) + 2)[1:-1]
+    num_rows = 0
+    for index, (label, own) in enumerate(values.items()):
+        colour, num_rows = COLOURS[index % len(COLOURS)], len(own)
+        rows = np.arange(num_rows) + offsets[index]
+        lower, quarter, median, three_quarters, upper = np.quantile(
+            [draws.ravel() for draws in own], probabilities, axis=1
+        )
+        axis.hlines(rows, lower, upper, color=colour, lw=1.5)
+        axis.hlines(rows, quarter, three_quarters, color=colour, lw=4)
+        axis.plot(median, rows, MARKERS[index % len(MARKERS)], color=colour, mec="white", mew=0.8, ms=6, label=label)
+    axis.set_ylim(num_rows - 0.5, -0.5)
+
+
+def draw_paths(axis: Axes, draws: Draws, paths: np.ndarray, max_points: int = _MAX_POINTS) -> None:
+    """Draw values [chain, draw], one line per chain, against the round after which each draw was kept, if any was."""
     thin, warmup = draws.settings.get("thin", 1) or 1, draws.settings.get("num_warmup_rounds", 0) or 0
-    rounds = warmup + thin * np.arange(1, draws.num_draws + 1)
-    every = -(-draws.num_draws // _MAX_POINTS)
+    # Draws that were resampled by their weights are of no round.
+    unit, first, step = ("draw", 0, 1) if draws.account.get("weights") else ("round", warmup, thin)
+    rounds = first + step * np.arange(1, draws.num_draws + 1)
+    every = -(-draws.num_draws // max_points)
     axis.set_prop_cycle(color=COLOURS)
     labels = [f"chain {chain}" for chain in range(1, draws.num_chains + 1)]
     axis.plot(rounds[::every], paths.T[::every], lw=0.6, alpha=0.75, label=labels)
     axis.margins(x=0.01)
-    axis.set_xlabel("round" if every == 1 else f"round (1 draw in {every} shown)", fontsize=9)
+    axis.set_xlabel(unit if every == 1 else f"{unit} (1 draw in {every} shown)", fontsize=9)

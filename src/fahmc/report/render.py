@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fahmc.durable import write_atomically
 from fahmc.errors import SettingsError
 from fahmc.own_folder import REPORT, own_folder
-from fahmc.report import plots
+from fahmc.report import panels, plots, tables
+from fahmc.report.about import About
+from fahmc.report.background import data_section, model_section, settings_section
 from fahmc.report.canvas import as_image
+from fahmc.report.crossing import crossing_section
+from fahmc.report.effect import Effect, answer, effects_of, overview
 from fahmc.report.fit import FitReport, fit_section
-from fahmc.report.page import Content, Table, as_html, as_markdown
-from fahmc.report.parameters import Parameters, parameter_table
-from fahmc.report.quantities import in_bytes, in_time, in_words, rounded
-from fahmc.report.verdict import judge
+from fahmc.report.page import Content, Section, as_html, as_markdown
+from fahmc.report.parameters import MAX_SHOWN, Parameters, parameter_table
+from fahmc.report.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from fahmc.draws import Draws
 
-Numbers: TypeAlias = Mapping[str, float]
-"""One row of the parameter table."""
-
-# Rows of the table on the page; the CSV file has them all.
-_MAX_ROWS = 200
-_COSTS = {
-    "rounds": ("rounds, warmup included", in_words),
-    "seconds": ("time", in_time),
-    "row_gradients": ("gradients of single rows", in_words),
-    "bytes_to_clients": ("sent from the server to clients", in_bytes),
-    "bytes_to_server": ("sent from clients to the server", in_bytes),
+# Panels of one kind on the page: more would make it heavy.
+_MAX_PANELS = 12
+_CAUTION = {
+    "good": (),
+    "unknown": ("How far these numbers are off is not known to be little: see below.",),
+    "bad": ("Do not rely on these numbers yet: below is why, and what to change.",),
 }
-# Column of the table, its heading, unit and digits.
-_ERRORS = (("mean_shift", "mean off by (sd)", 1, 3), ("sd_excess", "sd off by (%)", 100, 1))
+
+
+class _Told:
+    """Everything that the parts of a report are made of."""
+
+    def __init__(self, runs: Mapping[str, Draws], about: About):
+        self.runs, self.about = runs, about
+        self.label, *others = runs
+        self.draws = runs[self.label]
+        self.parameters = {label: Parameters.from_draws(run) for label, run in runs.items()}
+        self.own = self.parameters[self.label]
+        self.scale = about.scale or _scale_of(self.draws)
+        self.effects = {label: effects_of(own, about.effect, self.scale) for label, own in self.parameters.items()}
+        self.marked = [effect.parameter for effect in self.effects[self.label]] if about.effect else []
+        reference = runs[others[0]] if others else None
+        self.table = parameter_table(self.draws, reference=reference)
+        self.verdict = judge(self.draws, self.table, reference_label=others[0] if others else "pooled")
+        every = tables.rows_of(self.table)
+        shown, self.remark = tables.rows_shown(every, self.marked)
+        self.rows = {name: every[name] for name in shown}
 
 
 def write_report(
@@ -45,9 +61,7 @@ def write_report(
     reference: Draws | None = None,
     label: str = "federated",
     reference_label: str = "pooled",
-    title: str = "Posterior report",
-    notes: Sequence[str] = (),
-    highlight: str | Sequence[str] | None = None,
+    about: About | None = None,
     fit: FitReport | None = None,
 ) -> Path:
     """Write the report of a run into a folder, and return the path of its page.
@@ -65,148 +79,105 @@ def write_report(
         Another run of the same model to set beside it, e.g. HMC on the pooled rows.
     label, reference_label
         What to call the two runs.
-    notes
-        Sentences to print under the verdict, e.g. on the data.
-    highlight
-        Parameters of interest, by name: stated in words, marked in the table, and in every figure.
+    about
+        What was asked, of whom, and which number answers it.
     fit
         Whether the model fits, if that was asked: a section with figures of its own.
     """
     if reference is not None and label == reference_label:
         raise SettingsError(f"Both runs are called {label!r}; give them different labels.")
-    parameters = Parameters.from_draws(draws)
-    marked = [] if highlight is None else parameters.find(highlight)
-    table = parameter_table(draws, reference=reference)
-    rows = {str(name): numbers for name, numbers in table.to_dict("index").items()}
-    runs = {label: draws} if reference is None else {label: draws, reference_label: reference}
-    shown = _rows_shown(rows, marked)
-    cut = f"{len(shown)} of {len(rows)} parameters, those with the worst R-hat; summary.csv has all."
+    told = _Told({label: draws} if reference is None else {label: draws, reference_label: reference}, about or About())
     content = Content(
-        title=title,
-        verdict=judge(draws, table, reference_label=reference_label),
-        sentences=[*(_in_words(name, rows[name], tuple(runs)) for name in marked), *notes],
-        parameters={name: _cells(rows[name], tuple(runs)) for name in shown},
-        marked=marked,
-        table_remark="" if len(shown) == len(rows) else cut,
-        certificate_words=_certificate_words(table.attrs["found_by"]),
-        certificate={name: _errors(rows[name]) for name in shown if table.attrs["found_by"] != "nothing"},
-        images=_images(draws, runs, *parameters.choose(None, first=marked)),
-        settings={name: {("", "value"): value} for name, value in _flat(draws.settings)},
-        cost=_cost(runs),
-        fit=None if fit is None else fit_section(fit),
+        title=told.about.title,
+        question=told.about.question,
+        answer=_answer(told.effects, told.about, told.verdict),
+        picture=_picture(told),
+        verdict=told.verdict,
+        error_words=tables.error_words(told.table.attrs["found_by"]),
+        sections=[
+            _posterior_section(told),
+            *([] if fit is None else [fit_section(fit)]),
+            model_section(draws, told.about),
+            data_section(draws, told.about),
+            _chains_section(told),
+            crossing_section(told.runs),
+            settings_section(draws, told.about),
+        ],
+        marked=told.marked,
     )
-    images = [content.images] if content.fit is None else [content.images, content.fit.images]
-    files = {f"{name}.png": png for part in images for name, (_, png) in part.items()}
-    texts = {"summary.csv": table.to_csv(), "summary.md": as_markdown(content), "report.html": as_html(content)}
+    images = _images(told) | {name: png for section in content.sections for name, png in section.images.items()}
+    texts = {"summary.csv": told.table.to_csv(), "summary.md": as_markdown(content), "report.html": as_html(content)}
+    files = {f"{name}.png": png for name, png in images.items()} | {name: text.encode() for name, text in texts.items()}
     folder = own_folder(folder, REPORT)
-    for name, data in (files | {name: text.encode() for name, text in texts.items()}).items():
+    for name, data in files.items():
         write_atomically(folder / name, data)
     return folder / "report.html"
 
 
-def _rows_shown(rows: Mapping[str, Numbers], marked: list[str]) -> list[str]:
-    """Return the parameters of the page's table: ``marked`` first; of too many others, those with the worst R-hat."""
-    first = set(marked)
-    others = [name for name in rows if name not in first]
-    if len(rows) > _MAX_ROWS:
-        # No R-hat at all is the worst.
-        badness = {name: math.inf if math.isnan(rows[name]["r_hat"]) else rows[name]["r_hat"] for name in others}
-        others.sort(key=badness.__getitem__, reverse=True)
-    return [*marked, *others][: max(_MAX_ROWS, len(marked))]
+def answer_of(runs: Mapping[str, Draws], about: About, verdict: Verdict) -> list[str]:
+    """Return the answer in sentences, from one run, or from two by label, with the caution that the verdict asks."""
+    scale = about.scale or _scale_of(next(iter(runs.values())))
+    effects = {label: effects_of(Parameters.from_draws(draws), about.effect, scale) for label, draws in runs.items()}
+    return _answer(effects, about, verdict)
 
 
-def _cells(row: Numbers, labels: tuple[str, ...]) -> dict[tuple[str, str], str]:
-    """Return one parameter's numbers as text. Groups of columns are headed only where there are two runs."""
-    own, *other = labels if len(labels) == 2 else ("",)
-    cells = {(own, column): text for column, text in _posterior(row).items()}
-    cells[own, "R-hat"] = "n/a" if math.isnan(row["r_hat"]) else f"{row['r_hat']:.3f}"
-    cells |= {(own, f"ESS {part}"): rounded(row[f"ess_{part}"], 100.0) for part in ("bulk", "tail")}
-    for label in other:
-        cells |= {(label, column): text for column, text in _posterior(row, "reference_").items()}
-        cells["difference of means", "in MCSE"] = rounded(row["difference_mcse"], 10.0)
-        cells["difference of means", "in sd"] = rounded(row["difference_sd"], 1.0)
-    return cells
+def _answer(effects: Mapping[str, Sequence[Effect]], about: About, verdict: Verdict) -> list[str]:
+    (_, own), *others = effects.items()
+    if not own:
+        return list(_CAUTION[verdict.status])
+    if not about.effect:
+        return [*overview(own), *_CAUTION[verdict.status]]
+    compared = ({label: other[place] for label, other in others} for place in range(len(own)))
+    sentences = [answer(effect, about, same) for effect, same in zip(own, compared, strict=True)]
+    return [*(sentence for part in sentences for sentence in part), *_CAUTION[verdict.status]]
 
 
-def _certificate_words(found_by: str) -> str:
-    """Say what tells how far off the draws are."""
-    unit = "of the means in posterior standard deviations and of the standard deviations as a share"
-    words = {
-        "gradients": "Distance of the run's means from the posterior's, in posterior standard deviations, and excess "
-        "of its standard deviations, each with its standard error; found from gradients at the draws. They do not see "
-        "a mode that no chain has visited.",
-        "exactness": "The sampler accepts or rejects, so its draws have no bias: what remains is Monte Carlo error, "
-        f"{unit}.",
-        "weights": "The draws are weighted by the exact posterior: what remains is the weights' Monte Carlo error, "
-        f"{unit}.",
-        "reference": "Distance from the reference, in its standard deviations, and excess over its standard "
-        "deviations, each with its Monte Carlo error.",
+def _scale_of(draws: Draws) -> str | None:
+    return draws.settings.get("model", {}).get("scale")
+
+
+def _picture(told: _Told) -> panels.Group:
+    effects = told.effects
+    if not effects[told.label]:
+        return panels.forest_group(told.parameters, told.own.choose(None)[0])
+    if len(effects[told.label]) == 1:
+        return panels.effect_group({label: own[0] for label, own in effects.items()})
+    return panels.effects_group({label: own[:MAX_SHOWN] for label, own in effects.items()})
+
+
+def _posterior_section(told: _Told) -> Section:
+    names, _ = told.own.choose(None, first=told.marked)
+    natural = [*effects_of(told.own, (), told.scale), *told.effects[told.label]]
+    chances = {name: float(np.mean(told.own[name] > 0)) for name in told.rows}
+    by_name = {effect.parameter: effect for effect in natural}
+    table = tables.posterior_table(told.rows, by_name, chances, list(told.runs))
+    groups = [panels.marginal_group(told.parameters, names[:_MAX_PANELS])]
+    if told.effects[told.label]:  # otherwise it is the picture at the top
+        groups.insert(0, panels.forest_group(told.parameters, names))
+    return Section("All parameters", [], {"parameter": table}, groups, remarks=[told.remark] if told.remark else [])
+
+
+def _chains_section(told: _Told) -> Section:
+    groups = [panels.trace_group(told.draws, told.own, told.own.choose(None, first=told.marked)[0][:_MAX_PANELS])]
+    if has_drift(told.draws):
+        groups.append(panels.drift_group(told.draws))
+    table = tables.chains_table(told.rows, told.table.attrs["found_by"] != "nothing")
+    return Section("Chains", [], {"parameter": table}, groups)
+
+
+def has_drift(draws: Draws) -> bool:
+    """Whether clients strayed from their average, and it is known how far."""
+    return draws.client_drift is not None and "client_drift" in draws.stats
+
+
+def _images(told: _Told) -> dict[str, bytes]:
+    """Draw the figures that are files of their own."""
+    names, remark = told.own.choose(None, first=told.marked)
+    figures: dict[str, Any] = {
+        "forest": plots.plot_forest(told.runs, names, title=f"Medians, 50 % and 95 % intervals{remark}"),
+        "marginals": plots.plot_marginals(told.runs, names, title=f"Marginal posteriors{remark}"),
+        "trace": plots.plot_trace(told.draws, names, title=f"Traces{remark}"),
     }
-    return words.get(found_by, "It is not known: this sampler has no accept/reject step, and no gradients were kept.")
-
-
-def _errors(row: Numbers) -> dict[tuple[str, str], str]:
-    """Return how far one parameter's mean and standard deviation are off, as text."""
-    cells = {}
-    for name, heading, scale, digits in _ERRORS:
-        value, error = scale * row[name], scale * row[f"{name}_error"]
-        cells["", heading] = "not known" if math.isnan(value) else f"{value:+.{digits}f} ± {error:.{digits}f}"
-    if "mean_cv" in row:
-        error = "" if math.isnan(row["mcse_cv"]) else f" ± {row['mcse_cv']:.1g}"
-        cells["", "mean by control variates"] = f"{rounded(row['mean_cv'], row['sd'] / 10)}{error}"
-    return cells
-
-
-def _in_words(name: str, row: Numbers, labels: tuple[str, ...]) -> str:
-    """Say what a parameter of interest is."""
-    posteriors = [_posterior(row, prefix) for prefix in ("", "reference_")[: len(labels)]]
-    words = [f"mean {posterior['mean']}, 95 % interval {posterior['95 % interval']}" for posterior in posteriors]
-    if len(labels) == 2:
-        words = [f"{word} ({label})" for word, label in zip(words, labels, strict=True)]
-    return f"{name}: {'; '.join(words)}."
-
-
-def _posterior(row: Numbers, prefix: str = "") -> dict[str, str]:
-    mean, sd, lower, upper = (rounded(row[prefix + k], row[f"{prefix}sd"]) for k in ("mean", "sd", "2.5%", "97.5%"))
-    return {"mean": mean, "sd": sd, "95 % interval": f"[{lower}, {upper}]"}
-
-
-def _images(draws: Draws, runs: Mapping[str, Draws], names: list[str], remark: str) -> dict[str, tuple[str, bytes]]:
-    """Draw all figures; name -> (caption, PNG)."""
-    captions = {
-        "forest": "Medians with 50 % (thick) and 95 % (thin) intervals.",
-        "marginals": "Marginal posterior densities, all chains joined.",
-        "trace": "The path of each chain. Chains that have met overlap and show no trend.",
-        "drift": "How far clients stray from their average before it is taken. Long local trajectories save rounds and "
-        "raise this distance, and with it the bias.",
-    }
-    figures = {
-        "forest": plots.plot_forest(runs, names, title=f"Medians, 50 % and 95 % intervals{remark}"),
-        "marginals": plots.plot_marginals(runs, names, title=f"Marginal posteriors{remark}"),
-        "trace": plots.plot_trace(draws, names, title=f"Traces{remark}"),
-    }
-    if draws.client_drift is not None and "client_drift" in draws.stats:
-        figures["drift"] = plots.plot_client_drift(draws)
-    return {name: (captions[name], as_image(figure, format="png")) for name, figure in figures.items()}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings as ``sampler.step_size`` and text."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _cost(runs: Mapping[str, Draws]) -> Table:
-    """Return what each run cost, in units for people; a kind of cost that is not known here is printed as it is."""
-    rows = {}
-    for kind in dict.fromkeys(kind for draws in runs.values() for kind in draws.cost):
-        name, unit = _COSTS.get(kind, (kind.replace("_", " "), in_words))
-        rows[name] = {("", k): unit(draws.cost[kind]) if kind in draws.cost else "n/a" for k, draws in runs.items()}
-    rates = {("", label): draws.stats.get("acceptance_rate") for label, draws in runs.items()}
-    if any(rate is not None for rate in rates.values()):
-        words = {key: "no accept/reject step" if rate is None else f"{rate.mean():.3f}" for key, rate in rates.items()}
-        rows["mean acceptance rate"] = words
-    return rows
+    if has_drift(told.draws):
+        figures["drift"] = plots.plot_client_drift(told.draws)
+    return {name: as_image(figure, format="png") for name, figure in figures.items()}

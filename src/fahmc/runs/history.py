@@ -6,8 +6,10 @@ again is led through the blocks on disk once more: the same results, the same de
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -216,13 +218,27 @@ class History:
             stats=stats,
             client_names=run.federation.names,
             client_drift=drift,
-            settings={**self._settings, **lengths, "ended": ended},
+            settings={**self._settings, **lengths, "ended": ended, "versions": _versions()},
             cost=self._cost(),
             dims=model.dims,
             coords=model.coords,
             model=model,
-            account=outcome.account,
+            account={**outcome.account, "messages": self._messages()},
         )
+
+    def _messages(self) -> list[dict[str, Any]]:
+        """Say of each phase with rounds what its messages held: the fields of one client's, with their shapes."""
+        told = []
+        for phase, rounds in zip(self.phases, self._rounds, strict=True):
+            exchange = self._run.exchange(phase)
+            parts = {"to_clients": exchange.broadcast, "to_server": exchange.reply}
+            fields = {
+                way: {name: list(field.full_shape(self._run.num_chains)) for name, field in part.items()}
+                for way, part in parts.items()
+            }
+            if rounds:
+                told.append({"phase": phase.name, "rounds": rounds, **fields})
+        return told
 
     def _cost(self) -> dict[str, float]:
         """Add up what all phases took."""
@@ -252,6 +268,12 @@ def _joined(blocks: list[dict[str, Any]], run: Run) -> tuple[np.ndarray, np.ndar
         join(gradients) if len(gradients) == len(blocks) else None,
         {name: join([block["stats"][name] for block in blocks]) for name in blocks[0]["stats"]},
     )
+
+
+def _versions() -> dict[str, str]:
+    """Return what draws depend on beside settings and rows."""
+    packages = {name: version(name) for name in ("fahmc", "jax", "numpy")}
+    return {**packages, "python": platform.python_version(), "machine": platform.machine()}
 
 
 def _outline(value: Any) -> Any:

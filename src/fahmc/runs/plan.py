@@ -73,8 +73,9 @@ def make_run(
 def settings_of(run: Run, clients: dict[str, int], path: str) -> dict[str, Any]:
     """Return what the user chose, as JSON values; ``clients`` are those before pooling."""
     about = {"sites": run.federation.about} if isinstance(run.federation, RemoteFederation) else {}
-    words = run.model.prior_words
+    model, words = run.model.summary, run.model.prior_words
     return {
+        **({} if model is None else {"model": model}),
         "sampler": registry.describe(run.sampler),
         "seed": run.seed,
         "num_chains": run.num_chains,

@@ -1,0 +1,60 @@
+"""What a study's report is about: from its file, from its tables, and from what its sites told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fahmc.cli.config import Job
+from fahmc.cli.sections import Config
+from fahmc.data.federation import Federation
+from fahmc.draws import Draws
+from fahmc.errors import SettingsError
+from fahmc.report.about import About
+from fahmc.report.effect import check_effect, effects_of
+from fahmc.report.parameters import Parameters
+
+
+def about_study(config: Config, job: Job) -> About:
+    """Say what is known before the first round; an effect that no feature can have is refused."""
+    said, study = config.report, job.study
+    effect = [said.effect] if isinstance(said.effect, str) else said.effect or []
+    about = About(
+        title=said.title or config._source.path.stem,
+        question=said.question or "",
+        outcome=said.outcome or _outcome(config),
+        effect=effect,
+        scale=said.scale,
+        again=f"fahmc sample {config._source.path.name}",
+    )
+    if study is not None:
+        try:
+            check_effect(effect, study.feature_names)
+        except SettingsError as error:
+            raise config._source.refusal(("report", "effect"), str(error)) from error
+        return _with_rows(about, study.dropped, study.standardization, study.remarks)
+    return about if isinstance(job.federation, Federation) else replace(about, again=f"{about.again} --federation KIT")
+
+
+def about_sites(about: About, draws: Draws) -> About:
+    """Add what the sites of a real federation told; an effect that is none of the parameters becomes a remark."""
+    told = draws.settings["sites"]
+    about = _with_rows(about, told.get("dropped", {}), told.get("standardization", {}), told.get("remarks", ()))
+    try:
+        effects_of(Parameters.from_draws(draws), about.effect, about.scale)
+    except SettingsError as error:  # by now there are draws, which a name must not keep from being reported
+        return replace(about, effect=(), notes=[*about.notes, f"Of [report], {error}"])
+    return about
+
+
+def _with_rows(about: About, dropped: Mapping[str, int], scales: Mapping[str, Any], remarks: Iterable[str]) -> About:
+    spreads = {feature: float(sd) for feature, (_, sd) in scales.items()}
+    return replace(about, dropped=dict(dropped), spreads=spreads, notes=list(remarks))
+
+
+def _outcome(config: Config) -> str:
+    columns = config.data.columns
+    if columns.outcome is None or columns.outcome_positive is None:
+        return columns.outcome or ""
+    return f"{columns.outcome} = {columns.outcome_positive}"

@@ -1,0 +1,75 @@
+"""What crossed the wire, and who could see what: the messages of a run, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fahmc.report.page import Section, Table
+from fahmc.report.quantities import in_bytes, in_time, in_words
+
+if TYPE_CHECKING:
+    from fahmc.draws import Draws
+
+_COSTS = {
+    "rounds": ("rounds, warmup included", in_words),
+    "seconds": ("time", in_time),
+    "row_gradients": ("gradients of single rows", in_words),
+    "bytes_to_clients": ("sent from the server to clients", in_bytes),
+    "bytes_to_server": ("sent from clients to the server", in_bytes),
+}
+
+
+def crossing_section(runs: Mapping[str, Draws]) -> Section:
+    """Return the section; messages are those of the first run."""
+    draws = next(iter(runs.values()))
+    messages = _messages(draws.account.get("messages", []))
+    tables = {"quantity": _costs(runs)} | ({"phase, and its rounds": messages} if messages else {})
+    return Section("What crossed, and who could see it", _who_saw(draws), tables)
+
+
+def _who_saw(draws: Draws) -> list[str]:
+    if "sites" in draws.settings:
+        return [
+            "No row left its site. The sites first told the columns of their tables and, for those of the study, "
+            "counts, means, sums of squares and the names of levels; then they replied to broadcasts, in fields as "
+            "below.",
+            "The server could read every site's own replies, and so could whoever runs it: no secure sum hides them. "
+            "From many replies of a small site much can be learned of its rows. The analyst has how many rows each "
+            "site has, the names of levels, what was combined of the replies, and the draws. Others saw encrypted "
+            "messages.",
+        ]
+    if len(draws.client_names) == 1:
+        return ["All rows were in one place: nothing would cross a network."]
+    return [
+        "All clients' rows were in one process, so nothing crossed a network. Between separate owners no row would "
+        "leave its place, and these messages would cross; whoever runs the server could read every owner's replies."
+    ]
+
+
+def _messages(phases: list[dict[str, Any]]) -> Table:
+    return {
+        f"{phase['phase']}, {in_words(phase['rounds'])}": {
+            ("", "to each client"): _fields(phase["to_clients"]),
+            ("", "from each client"): _fields(phase["to_server"]),
+        }
+        for phase in phases
+    }
+
+
+def _fields(fields: Mapping[str, list[int]]) -> str:
+    named = (f"{name} [{' × '.join(map(str, shape))}]" if shape else name for name, shape in fields.items())
+    return ", ".join(named) or "–"
+
+
+def _costs(runs: Mapping[str, Draws]) -> Table:
+    """Return what each run cost, in units for people; a kind of cost that is not known here is printed as it is."""
+    rows = {}
+    for kind in dict.fromkeys(kind for draws in runs.values() for kind in draws.cost):
+        name, unit = _COSTS.get(kind, (kind.replace("_", " "), in_words))
+        rows[name] = {("", k): unit(draws.cost[kind]) if kind in draws.cost else "n/a" for k, draws in runs.items()}
+    rates = {("", label): draws.stats.get("acceptance_rate") for label, draws in runs.items()}
+    if any(rate is not None for rate in rates.values()):
+        words = {key: "no accept/reject step" if rate is None else f"{rate.mean():.3f}" for key, rate in rates.items()}
+        rows["mean acceptance rate"] = words
+    return rows
