@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,22 @@ def test_wrong_usage():
     assert invoke("sampel").exit_code == 2
 
 
+@pytest.mark.parametrize("is_found", [True, False])
+def test_what_to_type_next_is_what_the_shell_finds(is_found, tmp_path, monkeypatch):
+    command = tmp_path / "environment" / "bin" / "fahmc"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(command)])
+    monkeypatch.setenv("PATH", str(command.parent) if is_found else str(tmp_path))
+    steps = demo._next_steps(Path("fahmc-demo"))
+    if is_found:
+        assert steps[2].startswith("  fahmc sample study.toml") and "activate" not in steps[-1]
+    else:
+        assert steps[2].startswith("  environment/bin/fahmc sample") and "environment/bin/activate" in steps[-1]
+
+
 one_demo = pytest.mark.xdist_group("one demo")
 
 
@@ -169,7 +186,8 @@ def demo_run(tmp_path_factory):
 def test_demo_end_to_end(demo_run):
     folder, result = demo_run
     for words in ("log odds ratio", "odds ratio (median)", "R-hat", "effective sample size", "bytes that would leave",
-                  "education[over 12 years]", "rounds of communication", "surrogate posterior", "FA-HMC"):  # fmt: skip
+                  "education[over 12 years]", "rounds of communication", "surrogate posterior", "FA-HMC",
+                  "Odds ratio of preterm birth for treatment: 0.8", "Next:\n  fahmc sample study.toml"):  # fmt: skip
         assert words in result.stdout
     files = {"draws.nc", "fa-hmc.nc", "pooled.nc"} | REPORT_FILES - {"drift.png"}  # Auto's clients stay together
     assert files <= {file.name for file in folder.iterdir()}

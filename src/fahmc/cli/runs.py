@@ -29,11 +29,12 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: boo
     text = read_text(file)
     config = parse_config(text, file)
     job = build(config, kit)
+    about = about_study(config, job)
     results = ResultFolder(folder or job.output)
     _check_apart(config, results.path)
     results.take(SAMPLE)
     with results.writing(), results.locked(), results.claimed(text, config, kit):
-        results.write_about(about_study(config, job))
+        results.write_about(about)
         draws = _sample_durably(job, results, output)
         check_cheaply(draws, job, results, output)
         exit_code = _conclude(draws, results, is_strict, output)

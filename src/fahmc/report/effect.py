@@ -85,11 +85,12 @@ def effects_of(parameters: Parameters, names: Sequence[str], scale: str | None) 
 def check_effect(names: Sequence[str], features: Sequence[str]) -> None:
     """Refuse what cannot be the effect of a model with these features, before it is sampled."""
     coefficients = [f"{_COEFFICIENTS}[{feature}]" for feature in features]
+    known = list(dict.fromkeys([feature.partition("[")[0] for feature in features] + list(features)))
     for name in names:
         # What is no feature may be a parameter of another kind, which is known later.
         if "[" not in name and not _matches(coefficients, name):
             raise SettingsError(
-                f"effect is {name!r}, and no feature is called so{nearest(name, features)} Features are "
+                f"effect is {name!r}, and no feature is called so{nearest(name, known)} Features are "
                 f"{', '.join(features)}."
             )
 

@@ -19,6 +19,7 @@ _DIGITS = re.compile(r"(?<![#\w])(-?\d+\.\d{2})\d+")
 _OWN_IDS = re.compile(r' id="(?:[a-z]+|line2d|matplotlib\.axis|[A-Za-z]+Collection)_\d+"')
 _THEME = {
     "#000000": "var(--ink)",
+    "#1a1a1a": "var(--ink)",
     "#262626": "var(--ink)",
     "#333333": "var(--ink)",
     "#595959": "var(--soft)",
