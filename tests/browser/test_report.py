@@ -51,7 +51,8 @@ def test_it_begins_with_the_answer_and_a_telephone_shows_tables_as_cards(open_pa
     headings = page.eval_on_selector_all("h1, h2", "all => all.map(heading => heading.textContent)")
     assert headings[:3] == ["Trial", "How far to trust it", "All parameters"] and "Does it fit?" in headings
     assert "Odds ratio of preterm birth for treatment" in page.inner_text(".answer p:first-child")
-    assert page.locator(".answer svg").bounding_box()["y"] < 900, "the picture is in the first window"
+    box = page.locator(".answer svg").bounding_box()
+    assert box is not None and box["y"] < 900, "the picture is in the first window"
     first = page.locator("table.wide tbody tr").first
     assert "display: block" in f"display: {first.evaluate('row => getComputedStyle(row).display')}"
     page.set_viewport_size({"width": WIDE, "height": 900})
