@@ -2,31 +2,36 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-federated bench test fuzz chaos mutants check clean
+.PHONY: help demo demo-federated docs bench test fuzz chaos mutants check clean
 
-demo: .venv/.core
+help:  ## this list
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.core  ## the embedded trial: draws, figures and report in half a minute
 	$(BIN)/fahmc demo
 
-demo-federated: .venv/.flare
+demo-federated: .venv/.flare  ## the same with a process for each clinic, over mutual TLS
 	$(BIN)/fahmc demo --federated
 
-bench: .venv/.bench
+docs: .venv/.docs  ## the documentation in site/, to open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+bench: .venv/.bench  ## how fast it is here, against PyTorch, BlackJAX and NumPyro
 	$(BIN)/fahmc bench
 
-test: .venv/.dev
+test: .venv/.dev  ## all tests, real federations among them
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
-# Tens of thousands of mutated inputs; faults done to real federations; breakages that the tests must notice.
-fuzz: .venv/.dev
+fuzz: .venv/.dev  ## tens of thousands of mutated inputs
 	$(BIN)/python tests/fuzz
 
-chaos: .venv/.dev
+chaos: .venv/.dev  ## faults done to real federations
 	$(BIN)/python tests/chaos
 
-mutants: .venv/.dev
+mutants: .venv/.dev  ## breakages that the tests must notice
 	$(BIN)/python tests/mutants
 
-check: .venv/.dev
+check: .venv/.dev  ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -38,5 +43,5 @@ check: .venv/.dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.$(patsubst [core],,[$*])'
 	touch .venv/.core $@
 
-clean:
-	rm -rf .venv build dist
+clean:  ## remove .venv and what was built
+	rm -rf .venv build dist site

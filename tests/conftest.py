@@ -1,8 +1,11 @@
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -111,6 +114,17 @@ def logistic_study() -> fahmc.Federation:
         chance = 1 / (1 + np.exp(-x @ np.array([1.0, -0.8, 0.4])))
         clients[name] = {"x": x, "y": (generator.random(size) < chance).astype(float)}
     return fahmc.Federation.from_clients(clients)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The documentation as `make docs` makes it; a page that is left out, a link that leads nowhere fails it."""
+    root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -36,9 +36,10 @@ class StepSizeBound(NamedTuple):
 def step_size_bound(regime: Regime, accuracy: float, *, constant: float = 1.0) -> StepSizeBound:
     r"""Return the step size at which FA-HMC reaches W_2 <= epsilon (Theorem 4.1).
 
-    .. math::
-        \eta^2 = C \min\Bigl\{\frac{1}{K^2 L},\ \frac{\epsilon}{K^2 \sqrt d\, T},\
-            \frac{\epsilon^2}{K^2 d\, T^2 (1-\rho) N},\ \frac{\epsilon^2}{K d \sum_c w_c^2 \sigma_g^2}\Bigr\}
+    $$
+    \eta^2 = C \min\Bigl\{\frac{1}{K^2 L},\ \frac{\epsilon}{K^2 \sqrt d\, T},
+        \ \frac{\epsilon^2}{K^2 d\, T^2 (1-\rho) N},\ \frac{\epsilon^2}{K d \sum_c w_c^2 \sigma_g^2}\Bigr\}
+    $$
 
     The terms, in this order, are called ``smoothness``, ``bias``, ``correlation`` and ``stochastic_gradient``.
 
@@ -65,9 +66,10 @@ def iterations_to_accuracy(
 ) -> float:
     r"""Return the number of trajectories t_epsilon after which W_2 <= epsilon (Theorem 4.1).
 
-    .. math::
-        t_\epsilon = \frac{d \log(d/\epsilon^2)}{\epsilon^2}\,
-            C\Bigl(T^2\bigl(\gamma + (1-\rho)N\bigr) + \frac{\sum_c w_c^2 \sigma_g^2}{K}\Bigr),
+    $$
+    t_\epsilon = \frac{d \log(d/\epsilon^2)}{\epsilon^2}\,
+        C\Bigl(T^2\bigl(\gamma + (1-\rho)N\bigr) + \frac{\sum_c w_c^2 \sigma_g^2}{K}\Bigr),
+    $$
 
     with gamma = (K eta)^2 of `step_size_bound`, whose constant is ``step_constant``. Where the smoothness term binds,
     the formula falls below log(d/epsilon^2)/gamma, which `iterations_to_contract` gives: it is meant for small epsilon.
@@ -112,9 +114,10 @@ def vanilla_setting(
 ) -> VanillaSetting:
     r"""Return the setting of vanilla FA-HMC and its rate (Proposition 4.2); the regime's rho and sigma_g are not used.
 
-    .. math::
-        \gamma = C\min\Bigl\{\frac1L, \frac{\epsilon}{T\sqrt d}\Bigr\},\quad \rho = 1 - O(\gamma/N),\quad
-        \sigma_g^2 = O(K\gamma),\qquad t_\epsilon = \frac{\sqrt d \log(d/\epsilon^2)}{\epsilon}\,\tilde O(T)
+    $$
+    \gamma = C\min\Bigl\{\frac1L, \frac{\epsilon}{T\sqrt d}\Bigr\},\quad \rho = 1 - O(\gamma/N),\quad
+    \sigma_g^2 = O(K\gamma),\qquad t_\epsilon = \frac{\sqrt d \log(d/\epsilon^2)}{\epsilon}\,\tilde O(T)
+    $$
     """
     require_positive("constant", constant)
     log_ratio = _log_ratio(regime.dimension, accuracy, power=2)
@@ -185,10 +188,11 @@ def error_parts(
 ) -> ErrorParts:
     r"""Return the three parts of Delta (Theorem 4.4).
 
-    .. math::
-        \Delta = C_1 T^2 K^2 \sum_c \Bigl(\underbrace{\frac{w_c B_c}{L}(K\eta)^2}_{\text{bias}}
-            + \underbrace{\frac{1-\rho}{L} d}_{\text{correlation}}\Bigr)
-            + C_2 K \underbrace{\sum_c w_c^2 \sigma_g^2 d}_{\text{stochastic gradient}}
+    $$
+    \Delta = C_1 T^2 K^2 \sum_c \Bigl(\underbrace{\frac{w_c B_c}{L}(K\eta)^2}_{\text{bias}}
+        + \underbrace{\frac{1-\rho}{L} d}_{\text{correlation}}\Bigr)
+        + C_2 K \underbrace{\sum_c w_c^2 \sigma_g^2 d}_{\text{stochastic gradient}}
+    $$
 
     Parameters
     ----------
@@ -220,9 +224,10 @@ def squared_distance_bound(
 ) -> float:
     r"""Bound E||theta_t - theta_t^pi||^2 after t trajectories (Theorem 4.4), hence W_2^2 of their laws.
 
-    .. math::
-        \mathbb E\|\theta_t - \theta^\pi_t\|^2 \le
-            \Bigl(1-\frac{\mu(K\eta)^2}{4}\Bigr)^t\, \mathbb E\|\theta_0-\theta^\pi_0\|^2 + \eta^2 \Delta
+    $$
+    \mathbb E\|\theta_t - \theta^\pi_t\|^2 \le
+        \Bigl(1-\frac{\mu(K\eta)^2}{4}\Bigr)^t\, \mathbb E\|\theta_0-\theta^\pi_0\|^2 + \eta^2 \Delta
+    $$
 
     The theorem writes the power t beside theta_{t+1}; its proof contracts once a trajectory, as here. Of a
     non-increasing schedule, ``step_size`` is the last value. Delta and its constants are those of `error_parts`.

@@ -23,10 +23,11 @@ def stage_schedule(
 ) -> Stages:
     r"""Return the schedule of Proposition 4.5, which rids the rate of log(d/epsilon^2); `FAHMC` takes it as step_size.
 
-    .. math::
-        (K\eta)^2 = \frac{D}{8 c_d \tilde\Delta L},\quad
-        t_1 = T\Bigl\lceil\frac{-\log 8}{T\log(1-\mu(K\eta)^2/4)}\Bigr\rceil,\quad
-        \tilde\Delta = d\Bigl(T^2\bigl(\gamma+(1-\rho)N\bigr)+\frac{\sum_c w_c^2\sigma_g^2}{K}\Bigr)
+    $$
+    (K\eta)^2 = \frac{D}{8 c_d \tilde\Delta L},\quad
+    t_1 = T\Bigl\lceil\frac{-\log 8}{T\log(1-\mu(K\eta)^2/4)}\Bigr\rceil,\quad
+    \tilde\Delta = d\Bigl(T^2\bigl(\gamma+(1-\rho)N\bigr)+\frac{\sum_c w_c^2\sigma_g^2}{K}\Bigr)
+    $$
 
     with D = E||theta_0 - theta_0^pi||^2 and gamma that of `step_size_bound`. K eta is cut at 1/sqrt(L), where the
     contraction of Theorem 4.4 ends; a smaller step only lowers the error of a stage.
@@ -82,9 +83,10 @@ def staged_iterations_bound(
 ) -> float:
     r"""Bound the trajectories that the stage schedule needs (Proposition 4.5).
 
-    .. math::
-        t \le C\, \frac{c_d\, d}{\epsilon^2}
-            \Bigl(T^2\bigl(\gamma+(1-\rho)N\bigr)+\frac{\sum_c w_c^2\sigma_g^2}{K}\Bigr),\qquad c_d = \log^2 d
+    $$
+    t \le C\, \frac{c_d\, d}{\epsilon^2}
+        \Bigl(T^2\bigl(\gamma+(1-\rho)N\bigr)+\frac{\sum_c w_c^2\sigma_g^2}{K}\Bigr),\qquad c_d = \log^2 d
+    $$
     """
     gamma = step_size_bound(regime, accuracy, constant=step_constant).gamma
     return constant * _dimension_factor(regime, log_factor) * regime.error_rate(gamma) / accuracy**2

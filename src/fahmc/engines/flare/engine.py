@@ -60,7 +60,7 @@ class Flare:
 
     Examples
     --------
-    One run, or several that share the sites' warm processes::
+    One run, or several that share the sites' warm processes:
 
         draws = fahmc.sample(model, fahmc.Sites(outcome="y"), sampler, 2000, engine=fahmc.engines.Flare("kits/analyst"))
 
