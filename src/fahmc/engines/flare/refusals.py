@@ -45,6 +45,43 @@ class Refusal(enum.Enum):
         FederationError,
         "this site has fewer complete rows of these columns than it takes part with (minimum_rows in its own file).",
     )
+    RARE_LEVEL = (
+        FederationError,
+        "of {}, some value has fewer rows at this site than it tells of (minimum_rows_per_level in its own file); its "
+        "log says which. The site may put rare values together in its file; or leave such columns out.",
+        "the columns asked for, or of their products",
+    )
+    MANY_LEVELS = (
+        FederationError,
+        "{} has more different values at this site than it tells of (maximum_levels in its own file). The site may put "
+        "values together in its file; or leave the column out.",
+        "a column",
+    )
+    SURVEYS = (
+        FederationError,
+        "this site has told of as many different choices of columns as it does of one file (maximum_runs in its own "
+        "file). Choose columns as before, or ask the site to raise it.",
+    )
+    RUNS = (
+        FederationError,
+        "this site has taken part in as many different runs as it does with one file (maximum_runs in its own file). "
+        "Resume one of them, or ask the site to raise it.",
+    )
+    ROUNDS = (
+        FederationError,
+        "this site has computed as many rounds of this run as it does of one (maximum_rounds in its own file). Ask it "
+        "to raise that, then resume.",
+    )
+    QUESTIONS = (
+        FederationError,
+        "this site has answered as many different questions about draws as it does of one file (maximum_questions in "
+        "its own file).",
+    )
+    PARAMETERS = (
+        FederationError,
+        "the model has more parameters than this site has rows for (rows_per_parameter in its own file). Take fewer "
+        "features or another model, or ask the site to lower it.",
+    )
     GAPS = (
         DataError,
         'this site lacks values in {}. Leave such columns out, or set missing = "drop" to leave such rows out; the '
@@ -90,6 +127,12 @@ class Refusal(enum.Enum):
         "the model tells the effect of each site, and this one keeps its own (site_effects in its own file). Take "
         'site_effects = "private intercept", which gives all else the same posterior, or ask the site to share.',
     )
+    SAMPLER = (
+        FederationError,
+        "the sampler asks for rounds of {}, which may not run here. Ask the site to add the sampler to samplers in its "
+        "own file.",
+        "another",
+    )
     OWN_SAMPLER = (
         FederationError,
         "{} is not part of fahmc and not listed here. To allow it, the site installs its module and adds it to "
@@ -109,6 +152,10 @@ class Refusal(enum.Enum):
     FIT = DataError, "its rows do not fit the model or the sampler; its log says why."
     NOT_READY = FederationError, "this site was not told to make ready for this run."
     BROADCAST = FederationError, "what the server sent is not what the order says."
+    LEDGER = (
+        FederationError,
+        "this site's ledger, in which it writes what it answers, cannot be read or written; its log says why.",
+    )
     FAULT = FederationError, "this failed; the site's log says more."
 
     def sentence(self, words: tuple[str, ...] = ()) -> str:
