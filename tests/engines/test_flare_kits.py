@@ -15,6 +15,8 @@ from fahmc.engines.flare.connection import Connection
 from fahmc.engines.flare.job import SAMPLING, write_job
 from fahmc.engines.flare.kits import Kit, clear_workplace, make_kits
 from fahmc.engines.flare.processes import Participant
+from fahmc.engines.flare.proposed_rules import proposed_rules
+from fahmc.engines.flare.rules import Rules
 from fahmc.errors import SettingsError
 
 STUDY = {"study": "trial", "server": "localhost:8002", "sites": ["north", "south"], "analyst": "ann@example.org"}
@@ -106,11 +108,22 @@ def test_only_four_classes_run_and_the_analyst_may_do_no_more_than_sample(kits, 
 
 def test_sites_find_rules_that_propose_the_columns(kits):
     for name in ("north", "south"):
-        rules = tomllib.loads((kits[name].path / "site.toml").read_text())
-        limits = {"minimum_rows": 10, "maximum_megabytes": 4096, "maximum_minutes": 60}
-        columns = ["age", 'a "quoted" name']
-        assert rules == {"file": f"{name}.csv", "columns": columns, "site_effects": "private", **limits}
+        told = tomllib.loads((kits[name].path / "site.toml").read_text())
+        assert told["columns"] == ["age", 'a "quoted" name'] and told["file"] == f"{name}.csv"
     assert not (kits["server"].path / "site.toml").exists() and not (kits["analyst"].path / "site.toml").exists()
+
+
+def test_the_rules_that_are_proposed_are_the_defaults_from_three_sites():
+    told = tomllib.loads(proposed_rules("north", 3, ["age"]))
+    unnamed = {"models", "samplers", "own_models", "own_samplers", "own_checks", "private_seed"}
+    assert set(told) | unnamed == set(Rules.model_fields)
+    assert Rules.model_validate(told) == Rules(file="north.csv", columns=["age"])
+    fewer = tomllib.loads(proposed_rules("north", 2, ["age"]))
+    assert {key: value for key, value in fewer.items() if value != told[key]} == {
+        "secure_sum": "allowed", "minimum_sites": 2
+    }  # fmt: skip
+    assert "whoever runs the server may see each answer of this site" in proposed_rules("north", 2, None)
+    assert max(map(len, proposed_rules("north", 2, None).splitlines())) <= 120
 
 
 def test_a_job_names_only_classes_that_kits_allow(tmp_path):

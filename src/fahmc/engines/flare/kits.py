@@ -144,7 +144,7 @@ def make_kits(
         for name, role in roles.items():
             source = made / {"server": host, "analyst": analyst}.get(role, name)
             shutil.copytree(source, folder / name)
-            write_policy(folder / name, role, columns, job)
+            write_policy(folder / name, role, len(sites), columns, job)
             entries = {"role": role, "name": analyst if role == "analyst" else name, "study": study}
             entries |= {"server": f"{host}:{port}", "sites": list(sites), "job": job._asdict()}
             (folder / name / _KIT_FILE).write_text(json.dumps(entries, indent=1))

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fahmc.engines.flare.job import Job
+from fahmc.engines.flare.proposed_rules import proposed_rules
 from fahmc.engines.flare.rules import RULES_FILE
 
 
-def write_policy(kit: Path, role: str, columns: Sequence[str] | None, job: Job) -> None:
+def write_policy(kit: Path, role: str, num_sites: int, columns: Sequence[str] | None, job: Job) -> None:
     """Write the study's policy into a kit, and take out what only FLARE's own commands use."""
     for file in [*kit.glob("*.txt"), *kit.glob("startup/*.sh"), *kit.glob("local/*.sample")]:
         file.unlink()
@@ -35,7 +36,7 @@ def write_policy(kit: Path, role: str, columns: Sequence[str] | None, job: Job) 
     if role == "server":
         _schedule_often(resources)
     else:
-        (kit / RULES_FILE).write_text(_rules_text(kit.name, columns))
+        (kit / RULES_FILE).write_text(proposed_rules(kit.name, num_sites, columns))
     write_json(local / "resources.json", resources)
     write_json(local / "authorization.json", _authorization())
     write_json(local / "comm_config.json", _communication())
@@ -83,22 +84,6 @@ def _log_config() -> dict[str, Any]:
         "handlers": {"logFileHandler": file},
         "loggers": {"root": {"level": "WARNING", "handlers": ["logFileHandler"]}},
     }
-
-
-def _rules_text(site: str, columns: Sequence[str] | None) -> str:
-    proposed = '"all"' if columns is None else json.dumps(list(columns))
-    return (
-        f"# What site {site} lets others compute. Nobody but this site can change it; read it before you start.\n"
-        f'file = "{site}.csv"\n'
-        f"columns = {proposed}\n"
-        "minimum_rows = 10\n"
-        "maximum_megabytes = 4096             # of memory that an order may take here\n"
-        "maximum_minutes = 60                 # that a single call may take here\n"
-        'site_effects = "private"             # models that tell this site\'s effect do not run; "shared": they may\n'
-        '# models = ["logistic_regression"]   # ready-made models that may run here; all by default\n'
-        '# own_models = ["module:attribute"]  # models of Python code that is installed here; none by default\n'
-        '# own_samplers = ["module:Class"]    # samplers of Python code that is installed here; none by default\n'
-    )
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

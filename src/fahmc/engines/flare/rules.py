@@ -2,8 +2,18 @@
 
 file = "north.csv"                 the rows; relative to this file
 columns = ["preterm", "age"]       what may be used; "all" for every column of the file
+secure_sum = "required"            answer only in masks that cancel in the sum over sites; or "allowed", or "off"
+minimum_sites = 3                  refuse a run over fewer sites
+maximum_weight = 0.8               refuse a run whose averages are this site's to a larger share
 minimum_rows = 10                  refuse to take part with fewer complete rows
+minimum_rows_per_level = 5         refuse columns of which some value has fewer rows here: text, codes, yes or no
+maximum_levels = 40                refuse columns of text with more different values here
+rows_per_parameter = 10            refuse models with more parameters than this many rows each allow
+maximum_rounds = 20000             of one run
+maximum_runs = 10                  different runs, and choices of columns, of one content of the file
+maximum_questions = 100            different questions about draws, of one content of the file
 models = ["logistic_regression"]   ready-made models that may run here; all by default
+samplers = ["FAHMC"]               samplers of fahmc's that may run here; all by default
 own_models = ["study:model"]       models of the site's own Python, imported here; none by default
 own_samplers = ["study:Sampler"]   samplers, gradients and schedules of the site's own Python; none by default
 checks = true                      answer questions about draws, in sums: whether the model fits
@@ -24,7 +34,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,8 +60,18 @@ class Rules(pydantic.BaseModel):
 
     file: str
     columns: list[str] | Literal["all"]
+    secure_sum: Literal["required", "allowed", "off"] = "required"
+    minimum_sites: int = Field(default=3, ge=1)
+    maximum_weight: float = Field(default=0.8, gt=0, le=1)
     minimum_rows: int = Field(default=10, ge=1)
+    minimum_rows_per_level: int = Field(default=5, ge=1)
+    maximum_levels: int = Field(default=40, ge=2)
+    rows_per_parameter: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+    maximum_rounds: int = Field(default=20_000, ge=1)
+    maximum_runs: int = Field(default=10, ge=1)
+    maximum_questions: int = Field(default=100, ge=0)
     models: list[str] = Field(default_factory=lambda: list(choices("model")))
+    samplers: list[str] = Field(default_factory=lambda: list(choices("sampler")))
     own_models: list[str] = []
     own_samplers: list[str] = []
     checks: bool = True
@@ -124,11 +144,14 @@ def read_rules(path: Path, data: Path | None = None) -> Rules:
     if not Path(rules.file).is_file():
         named = "--data" if data is not None else f"file in {path}"
         raise SettingsError(f"{named} is {rules.file}, but there is no such file. Name the site's table of rows.")
-    ready_made = choices("model")
-    unknown = [name for name in rules.models if name not in ready_made]
-    if unknown:
-        raise SettingsError(f"{path}: models names {unknown[0]!r}; ready-made are {', '.join(ready_made)}.")
+    _check_ready_made(path, "models", rules.models, choices("model"))
+    _check_ready_made(path, "samplers", rules.samplers, choices("sampler"))
     return rules
+
+
+def _check_ready_made(path: Path, key: str, names: list[str], ready_made: Collection[str]) -> None:
+    if unknown := [name for name in names if name not in ready_made]:
+        raise SettingsError(f"{path}: {key} names {unknown[0]!r}; ready-made are {', '.join(ready_made)}.")
 
 
 class ServerRules(pydantic.BaseModel):
