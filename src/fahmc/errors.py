@@ -17,12 +17,14 @@ class FahmcError(Exception):
 class DataError(FahmcError):
     """The rows, or how they are spread over the clients, cannot be used.
 
-    ``columns`` names those that it is about, for somebody who may know no more than that.
+    ``columns`` names those that it is about, for somebody who may know no more than that; ``setting`` is what has to
+    change, if that is not what names them, and ``client`` whose file cannot be read.
     """
 
-    def __init__(self, message: str, columns: Iterable[str] = ()):
+    def __init__(self, message: str, columns: Iterable[str] = (), setting: str | None = None):
         super().__init__(message)
         self.columns = tuple(columns)
+        self.setting, self.client = setting, ""
 
 
 class ModelError(FahmcError):

@@ -275,20 +275,54 @@ def test_what_is_missing_is_named(tmp_path, pattern, replacement, words):
             '"Group"',
             '"Grup"',
             DataError,
-            "line 5: there is no column 'Grup' in opt.csv of client 'KY', did you mean 'Group'",
+            "line 10: there is no column 'Grup' in opt.csv of client 'KY', did you mean 'Group'",
         ),
-        ('missing = "drop"', "", DataError, "line 5: client 'KY' lacks values in 'Preg.ended...37.wk' (3)"),
+        ('missing = "drop"', "", DataError, "line 8: client 'KY' lacks values in 'Preg.ended...37.wk' (3)"),
         ('"Preg.ended...37.wk"\noutcome_positive = "Yes"', '"Hypertension"', DataError, 'outcome_positive = "Y"'),
         (
             '"Preg.ended...37.wk"\noutcome_positive = "Yes"',
             '"BL..BOP"',
             SettingsError,
-            "line 8: client 'KY': y must be a class from 0 to 1, but row 0 has",
+            "line 8: client 'KY': the outcome 'BL..BOP' must be 0 or 1, but a row has",
         ),
+        (
+            '"Preg.ended...37.wk"\noutcome_positive = "Yes"',
+            '"Education"',
+            DataError,
+            "line 9: features = ['Group', 'Age', 'Education'] with outcome 'Education'",
+        ),
+        ('"Group"', '"Clinic"', DataError, "line 10: there is no column 'Clinic'"),
+        ('"Clinic"', '"Clinik"', DataError, "line 7: there is no column 'Clinik' in opt.csv, did you mean 'Clinic'"),
+        ('"Yes"', '"yes"', DataError, "line 9: outcome 'Preg.ended...37.wk' has the levels ['No', 'Yes']"),
     ],
 )
 def test_what_only_the_data_can_tell_is_refused_too(tmp_path, old, new, kind, words):
     assert words in refusal(tmp_path, change(old, new), kind, needs_data=True)
+
+
+def test_the_outcome_points_to_the_model_that_is_for_it(tmp_path):
+    """Pain is written 0 to 3, grade 1 and 2, weight as numbers, and mood as text."""
+    rows = "pain,grade,weight,mood,age\n0,1,61.5,good,40\n1,2,70.2,bad,50\n2,1,80.0,so-so,60\n3,2,55.1,bad,45\n"
+    (tmp_path / "north.csv").write_text(rows)
+    (tmp_path / "south.csv").write_text(rows)
+
+    def words(outcome, model='name = "logistic_regression"', more=""):
+        text = f"[model]\n{model}\n[data]\noutcome = '{outcome}'\nfeatures = ['age']\n{more}\n[data.clients]\n"
+        text += "north = 'north.csv'\nsouth = 'south.csv'\n"
+        with pytest.raises((DataError, SettingsError)) as caught:
+            build(load_config(write(tmp_path, text)))
+        return str(caught.value)
+
+    assert "line 4: client 'north': the outcome 'pain' must be 0 or 1" in words("pain")
+    assert "softmax_regression, or ordered_regression if they have an order" in words("pain")
+    assert 'Write the classes as 0 to 1, as outcome_levels = ["1", "2"] does' in words("grade")
+    assert "linear_regression" in words("weight")
+    assert "softmax_regression" in words("mood") and "Its levels are bad, good, so-so." in words("mood")
+    ordered = 'name = "ordered_regression"\nnum_classes = 3'
+    assert "line 5: say in which order" in words("mood", ordered)
+    assert "line 7: outcome 'mood' has the level 'so-so'" in words("mood", ordered, 'outcome_levels = ["bad", "good"]')
+    (tmp_path / "south.csv").unlink()
+    assert "study.toml, line 9: " in words("pain") and "south.csv" in words("pain")
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -174,7 +174,7 @@ def test_only_a_feature_that_is_constant_over_all_clients_is_refused():
     sd = ((3 * (0.1 - mean) ** 2 + 6 * (0.3 - mean) ** 2) / 9) ** 0.5
     np.testing.assert_allclose(encoding.standardization["x"], (mean, sd))
     same = frames(a={"x": [0.1] * 3, "y": [0, 1, 0]}, b={"x": [0.1] * 6, "y": [0, 1] * 3})
-    with pytest.raises(DataError, match=r"'x' is 0\.1 in every row of every client"):
+    with pytest.raises(DataError, match=r"'x' is 0\.1 in every complete row of every client"):
         agree_apart(same, Columns("y"))
     assert agree_apart(same, Columns("y", standardize=False))[0].feature_names == ("x",)
 
@@ -184,7 +184,7 @@ def test_a_feature_stays_as_it_is_only_if_it_is_0_or_1_at_every_client(other, is
     tables = frames(a={"x": [0, 0], "y": [0, 1]}, b={"x": other, "y": [0, 1]})
     encoding, _ = agree_apart(tables, Columns("y"))
     assert (encoding.standardization == {}) is is_left
-    with pytest.raises(DataError, match="'x' is 0 in every row"):
+    with pytest.raises(DataError, match="'x' is 0 in every complete row"):
         agree_apart(frames(a={"x": [0, 0], "y": [0, 1]}, b={"x": [0], "y": [1]}), Columns("y"))
 
 

@@ -1,6 +1,7 @@
 """Tables: encodings worked by hand, agreement between clients, and refusals that name the cell."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -168,9 +169,9 @@ def test_refusals_name_what_is_wrong(files, change, options, words):
 
 
 def test_constant_and_identifying_columns_are_refused():
-    with pytest.raises(DataError, match=r"'x' is 3 in every row of every client.*Leave it out"):
+    with pytest.raises(DataError, match=r"'x' is 3 in every complete row of every client.*Leave it out"):
         build_study(frames(a={"x": [3, 3], "y": [0, 1]}, b={"x": [3, 3], "y": [0, 1]}), Columns("y"))
-    with pytest.raises(DataError, match="'x' is text with 1 different"):
+    with pytest.raises(DataError, match="'x' is 'u' in every complete row of every client"):
         build_study(frames(a={"x": ["u", "u"], "y": [0, 1]}), Columns("y"))
     with pytest.raises(DataError, match="'x' is text with 60 different"):
         build_study(frames(a={"x": [f"id{i}" for i in range(60)], "y": [0, 1] * 30}), Columns("y"))
@@ -178,6 +179,50 @@ def test_constant_and_identifying_columns_are_refused():
         build_study({}, Columns("y"))
     with pytest.raises(DataError, match="no outcome is named; name the column to predict"):
         build_study(frames(a={"x": [0, 1]}), Columns())
+
+
+def test_codes_for_missing_values_are_gaps_however_they_are_written(tmp_path):
+    (tmp_path / "north.csv").write_text("age,dose,ill\n50,?,1\n-9.0,2,0\n60,3,unknown\n70,4,1\n80,6,0\n")
+    frame = pd.DataFrame({"age": [40.0, -9.0, 45.0], "dose": [1.0, 2.0, np.nan], "ill": [0, 1, 1]})
+    tables = {"north": read_table(tmp_path / "north.csv"), "south": Table.from_frame(frame)}
+    columns = Columns("ill", missing="drop", missing_values=["?", "-9", "unknown"], standardize=False)
+    study = build_study(tables, columns)
+    assert study.dropped == {"north": 3, "south": 2}
+    np.testing.assert_array_equal(study.clients["north"]["x"], [[70, 4], [80, 6]])
+    np.testing.assert_array_equal(study.clients["south"]["x"], [[40, 1]])
+    with pytest.raises(DataError, match=r"client 'north' lacks values in 'ill' \(1\), 'age' \(1\), 'dose' \(1\)"):
+        build_study(tables, replace(columns, missing="error"))
+    (tmp_path / "all.csv").write_text("site,x,y\na,1,0\n?,2,1\n")
+    with pytest.raises(DataError, match="1 rows have no site in column 'site'"):
+        read_sites(tmp_path / "all.csv", "site", ["?"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (["1", "?", "2", "?"], r'missing_values = \["\?"\]'),
+        (["1", "2", "-", "3"], r'missing_values = \["-"\]'),
+        (["1", "none", "2", "none"], r'missing_values = \["none"\]'),
+        (["1", "2", "4o", "3"], r'Correct that cell; or.*categorical = \["x"\]'),
+    ],
+)
+def test_text_among_numbers_is_refused_with_what_it_most_likely_means(cells, advice):
+    with pytest.raises(DataError, match=f"column 'x' holds numbers, but .*{advice}"):
+        build_study(frames(a={"x": cells, "y": [0, 1, 0, 1]}), Columns("y"))
+
+
+def test_levels_of_the_outcome_count_in_the_order_that_is_said():
+    tables = frames(a={"x": [0, 1, 0], "y": ["mild", "none", "severe"]}, b={"x": [1, 0], "y": ["none", "mild"]})
+    study = build_study(tables, Columns("y", outcome_levels=["none", "mild", "severe", "fatal"]))
+    assert study.clients["a"]["y"].tolist() == [1, 0, 2] and study.outcome_levels[-1] == "fatal"
+    numbers = build_study(frames(a={"x": [0, 1], "y": [1.0, 2.0]}), Columns("y", outcome_levels=["2", "1"]))
+    assert numbers.clients["a"]["y"].tolist() == [1, 0]
+    with pytest.raises(DataError, match=r"the level 'severe', which is not among outcome_levels = \['none', 'mild'\]"):
+        build_study(tables, Columns("y", outcome_levels=["none", "mild"]))
+    with pytest.raises(DataError, match="name each level once"):
+        Columns("y", outcome_levels=["a", "a"])
+    with pytest.raises(DataError, match="leave one out"):
+        Columns("y", outcome_levels=["a", "b"], outcome_positive="a")
 
 
 def test_unreadable_files_are_refused(tmp_path):

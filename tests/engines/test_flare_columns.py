@@ -50,6 +50,17 @@ def asked(work: dict[str, Work], columns: dict[str, Any]) -> dict[str, Any]:
         return json.loads(json.dumps(survey(call, list(work), columns, None, 1.0)))
 
 
+def test_a_site_leaves_out_only_what_it_takes_for_a_missing_value(tmp_path):
+    files = write_tables(tmp_path, group=lambda frame: frame["group"].replace("C", "?"))
+    columns = {"outcome": "falls", "features": ["age", "group"], "missing": "drop", "missing_values": ["?", -9]}
+    answer = asked(workers(files, missing_values=["?", -9]), columns)
+    study = build_study(read_clients(files), Columns(**columns))
+    assert answer["about"]["dropped"] == study.dropped and min(study.dropped.values()) > 0
+    assert answer["about"]["feature_names"] == ["age", "group[B]"]
+    with pytest.raises(FederationError, match=r"'A' may be a value here, and is not left out.*missing_values"):
+        asked(workers(files, missing_values=["?"]), columns | {"missing_values": ["?", "A"]})
+
+
 COUNTS: dict[str, Any] = {"outcome": "falls", "exposure": "days", "row_weights": "copies", "features": ["age", "group"]}
 
 

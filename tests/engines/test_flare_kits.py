@@ -25,7 +25,9 @@ WITH_POLICY = ("server", "north", "south")
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory):
-    return make_kits(tmp_path_factory.mktemp("study") / "kits", columns=["age", 'a "quoted" name'], **STUDY)
+    return make_kits(
+        tmp_path_factory.mktemp("study") / "kits", columns=["age", 'a "quoted" name'], missing_values=["?", -9], **STUDY
+    )
 
 
 def kit_text(**changes: object) -> str:
@@ -110,6 +112,7 @@ def test_sites_find_rules_that_propose_the_columns(kits):
     for name in ("north", "south"):
         told = tomllib.loads((kits[name].path / "site.toml").read_text())
         assert told["columns"] == ["age", 'a "quoted" name'] and told["file"] == f"{name}.csv"
+        assert told["missing_values"] == ["?", -9]
     assert not (kits["server"].path / "site.toml").exists() and not (kits["analyst"].path / "site.toml").exists()
 
 

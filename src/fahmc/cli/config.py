@@ -7,6 +7,9 @@ class that they name, so the file takes exactly what the library takes. Every re
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +19,7 @@ import fahmc
 from fahmc import registry
 from fahmc.cli.own_code import import_model, import_object, references
 from fahmc.cli.sections import Config, DataSection, sentence
-from fahmc.cli.toml_lines import Source, locate_keys, parse_toml
+from fahmc.cli.toml_lines import KeyPath, Source, locate_keys, parse_toml
 from fahmc.data import partition
 from fahmc.data.study import Study, build_study
 from fahmc.data.tables import read_arrays, read_clients, read_sites
@@ -157,13 +160,28 @@ def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
             clients = study.clients
         federation = fahmc.Federation.from_clients(clients)
     except DataError as error:
-        raise DataError(f"{source.place(('data',))}: {error}") from error
+        raise DataError(f"{source.place(_key_of(error, data))}: {error}") from error
     if data.weights is not None:
         try:  # apart from the rows, so that whatever is refused here is the weights
             federation = fahmc.Federation.from_clients(clients, weights=data.weights)
         except DataError as error:
             raise source.refusal(("data", "weights"), str(error)) from error
     return federation, study
+
+
+def _key_of(error: DataError, data: DataSection) -> KeyPath:
+    """Return the key of [data] that an error of the rows is about: a file, a setting, or what names the column."""
+    if error.client:
+        return ("data", "clients", error.client)
+    if error.setting in data.model_fields_set:
+        return ("data", error.setting)
+    if error.columns:
+        named = {key: getattr(data, key) for key in data.model_fields_set}
+        is_listed = (key for key, value in named.items() if isinstance(value, list) and error.columns[0] in value)
+        is_named = (key for key, value in named.items() if value == error.columns[0])
+        others = (key for key in ("formula", "features") if named.get(key) is not None)
+        return ("data", *[next(chain(is_listed, is_named, others), "file")])
+    return ("data", "file")
 
 
 def build_sites(config: Config) -> fahmc.Sites:
@@ -220,7 +238,7 @@ def _read_study(data: DataSection, folder: Path) -> Study:
         tables = read_clients({name: folder / file for name, file in data.clients.items()})
     else:
         assert data.file is not None and data.site_column is not None  # checked by DataSection
-        tables = read_sites(folder / data.file, data.site_column)
+        tables = read_sites(folder / data.file, data.site_column, data.missing_values)
     return build_study(tables, data.columns)
 
 
@@ -238,9 +256,16 @@ def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:
 def _check_outcome(config: Config, model: fahmc.Model, study: Study) -> None:
     """Let the model look at the outcome now, while the line that chose it is known."""
     source = config._source
+    if config.model.get("name") == "ordered_regression" and study.outcome_levels and not config.data.outcome_levels:
+        levels = json.dumps(list(study.outcome_levels), ensure_ascii=False)
+        message = f"say in which order the outcome's levels stand, from the lowest: outcome_levels = {levels}, or so."
+        raise source.refusal(("data", "outcome"), message)
     for client, rows in study.clients.items():
         complaint = model.validate_fn(rows) if model.validate_fn is not None else None
         if complaint:
             levels = f" Its levels are {', '.join(study.outcome_levels)}." if study.outcome_levels else ""
             chosen_by = "outcome" if config.data.formula is None else "formula"
+            # A row that the model counts is not that of the file: some were dropped.
+            complaint = re.sub(r"\brow \d+ has", "a row has", complaint)
+            complaint = re.sub(r"^y\b", f"the outcome {config.data.columns.named_outcome!r}", complaint)
             raise source.refusal(("data", chosen_by), f"client {client!r}: {complaint}{levels}")

@@ -44,7 +44,7 @@ def make_study_kits(file: Path, folder: Path, output: Output) -> None:
     columns = None if asked.features is None else asked.in_table(asked.features)
     with output.working("Making certificates"):
         who = names.model_dump(include={"server", "sites", "analyst"})
-        kits = make_kits(folder, study=study, columns=columns, **who)
+        kits = make_kits(folder, study=study, columns=columns, missing_values=asked.missing_values, **who)
     table = Table("kit", "goes to", "who runs there", title=f"Start-up kits of study {study}", title_justify="left")
     for name, kit in kits.items():
         owner, command = _instructions(kit, file)

@@ -42,7 +42,8 @@ def choose_features(
     if outcome in features or not features or len(set(features)) < len(features):
         raise DataError(
             f"features = {shown(wanted)} with outcome {outcome!r}: name at least one feature, each once, and not the "
-            "outcome."
+            "outcome.",
+            setting="features",
         )
     require_columns(columns.categorical, features, "the features (named under categorical)")
     return tuple(features)
@@ -120,14 +121,24 @@ def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary]) -> list
     for client, summary in at_clients.items():
         if summary.num_levels > MAX_LEVELS:  # not all of them were sent, so the union cannot be counted
             num_levels, examples, where = summary.num_levels, summary.levels, f"at client {client!r}"
-    if not 2 <= num_levels <= MAX_LEVELS:
+    if num_levels < 2:
+        value = repr(levels[0]) if levels else "the same text"
+        raise DataError(
+            f"column {column!r} is {value} in every complete row of every client, so nothing can be learned from it. "
+            "Leave the column out.",
+            columns=[column],
+        )
+    if num_levels > MAX_LEVELS:
         such_as = f", such as {examples[0]!r}" if examples else ""
         raise DataError(
-            f"column {column!r} is text with {num_levels} different values {where}{such_as}; 2 to {MAX_LEVELS} can be "
-            "encoded. Leave the column out, or group its values."
+            f"column {column!r} is text with {num_levels} different values {where}{such_as}; up to {MAX_LEVELS} can be "
+            "encoded. Leave the column out, or group its values.",
+            columns=[column],
         )
     if complaint := next(filter(None, map(unprintable, levels)), None):
-        raise DataError(f"a level of the text column {column!r} {complaint}. Correct it, or leave the column out.")
+        raise DataError(
+            f"a level of the text column {column!r} {complaint}. Correct it, or leave the column out.", [column]
+        )
     return levels
 
 
@@ -137,8 +148,9 @@ def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | N
         return None  # a client has text where others have numbers: `encode` refuses it there, and can name the cell
     if all(summary.is_constant for summary in at_clients) and len({summary.mean for summary in at_clients}) == 1:
         raise DataError(
-            f"feature {column!r} is {at_clients[0].mean:g} in every row of every client, so it has no standard "
-            "deviation to be scaled by and cannot explain the outcome. Leave it out."
+            f"feature {column!r} is {at_clients[0].mean:g} in every complete row of every client, so nothing can be "
+            "learned of its effect. Leave it out of the features.",
+            columns=[column],
         )
     if all(summary.is_binary for summary in at_clients):
         return None
@@ -146,7 +158,8 @@ def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | N
     if not 0 < scale.sd < np.inf:
         raise DataError(
             f"feature {column!r} has values so close together or so far apart that its standard deviation comes out "
-            f"as {scale.sd:g}. Write it in another unit, or leave it out."
+            f"as {scale.sd:g}. Write it in another unit, or leave it out.",
+            columns=[column],
         )
     return scale
 
@@ -165,16 +178,24 @@ def _pooled(at_clients: Sequence[ColumnSummary]) -> Scale:
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
     outcome, positive = columns.named_outcome, columns.outcome_positive
     levels = _agreed_levels(outcome, at_clients)
+    if columns.outcome_levels:
+        named = as_text(np.array(columns.outcome_levels, dtype=object)).tolist()  # written as the levels are
+        if unnamed := [level for level in levels if level not in named]:
+            message = f"outcome {outcome!r} has the level {unnamed[0]!r}, which is not among outcome_levels = {named}."
+            raise DataError(f"{message} Add it where it belongs.", setting="outcome_levels")
+        return tuple(named)
     if positive is None and len(levels) == 2:
         raise DataError(
             f"outcome {outcome!r} is text with the levels {levels}; say which one counts as 1, for example "
-            f'outcome_positive = "{levels[1]}".'
+            f'outcome_positive = "{levels[1]}".',
+            columns=[outcome],
         )
     if positive is not None:
         positive = str(as_text(np.array([positive], dtype=object))[0])  # written as the levels are
         if positive not in levels or len(levels) != 2:
             raise DataError(
-                f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two."
+                f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two.",
+                setting="outcome_positive",
             )
         levels.sort(key=lambda level: level == positive)
     return tuple(levels)

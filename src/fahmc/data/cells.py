@@ -5,28 +5,29 @@ Every refusal names column, client and row, and quotes the cell: it is for who m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import numpy as np
-import pandas as pd
 
-from fahmc.data.tables import Table, as_text, require_columns
+from fahmc.data.columns import Columns
+from fahmc.data.tables import Table, as_text, is_missing, numbers_or_nan, require_columns
 from fahmc.errors import DataError, shown
 
 LARGEST = 1e30
 """Larger numbers stand for a missing value more often than for one, and their squares leave what floats can hold."""
 
 
-def complete_rows(table: Table, client: str, names: Sequence[str], missing: Literal["error", "drop"]) -> Table:
+def complete_rows(table: Table, client: str, names: Sequence[str], columns: Columns) -> Table:
     """Return the rows that lack none of the named columns; refuse or drop the others."""
     require_columns(names, table.columns, f"{table.file} of client {client!r}")
-    gaps = {name: pd.isna(table.columns[name]) for name in names}
+    gaps = {name: is_missing(table.columns[name], columns.missing_values) for name in names}
     worst = max(names, key=lambda name: gaps[name].sum())
     is_incomplete = np.logical_or.reduce(list(gaps.values()))
-    if missing == "error" and is_incomplete.any():
+    if columns.missing == "error" and is_incomplete.any():
         counts = ", ".join(f"{name!r} ({gap.sum()})" for name, gap in gaps.items() if gap.any())
         raise DataError(
             f"client {client!r} lacks values in {counts} (first in {worst!r}: {table.first(gaps[worst])}). "
@@ -58,13 +59,19 @@ class Cells:
         numbers, cells = self._parsed, self.table.columns[self.column]
         is_bad = ~np.isfinite(numbers)
         if is_bad.any():
-            advice = f'Correct that cell; or, if the column holds codes, set categorical = ["{self.column}"].'
-            self._refuse(is_bad, cells, "holds numbers", advice)
+            self._refuse(is_bad, cells, "holds numbers", self._advice_on_text(cells[is_bad]))
         is_bad = np.abs(numbers) > LARGEST
         if is_bad.any():
             advice = "Correct that cell, or write the column in another unit."
             self._refuse(is_bad, cells, f"may hold numbers up to {LARGEST:g} in size", advice)
         return numbers
+
+    def _advice_on_text(self, texts: np.ndarray) -> str:
+        """Say what to do about text among numbers: "?", or the same over and over, stands for a missing value."""
+        different = set(map(str, texts.tolist()))
+        if len(different) == 1 and (len(texts) > 1 or not any(map(str.isalnum, *different))):
+            return f"If it stands for a missing value, set missing_values = [{json.dumps(*different)}]."
+        return f'Correct that cell; or, if the column holds codes, set categorical = ["{self.column}"].'
 
     def texts(self) -> np.ndarray:
         """Return the cells as text."""
@@ -83,7 +90,7 @@ class Cells:
 
     @cached_property
     def _parsed(self) -> np.ndarray:
-        return np.asarray(pd.to_numeric(self.table.columns[self.column], errors="coerce"), dtype=float)
+        return numbers_or_nan(self.table.columns[self.column])
 
     def _refuse(self, is_bad: np.ndarray, cells: np.ndarray, expected: str, advice: str) -> NoReturn:
         place = f"{self.table.first(is_bad)} (client {self.client!r})"

@@ -19,7 +19,7 @@ class Columns:
 
     outcome: Name | None = None
     """Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
-    alphabetical order; numbers stay. Without an outcome, npz arrays go as they are."""
+    alphabetical order or that of ``outcome_levels``; numbers stay. Without an outcome, npz arrays go as they are."""
     features: Sequence[Name] | None = None
     """Columns to predict from; by default all but the outcome and those that say how a row counts. Numbers stay
     numbers. Text becomes one 0/1 column for each level but the alphabetically first."""
@@ -44,20 +44,32 @@ class Columns:
     formula: Name | None = None
     """Outcome and predictor in one, ``"ill ~ treatment * age + bs(dose, df=4) + (1 | site)"``, instead of outcome,
     features and categorical: docs/formula.md."""
+    outcome_levels: Sequence[Name] = ()
+    """The levels of the outcome in the order in which they count as 0, 1, ...: ``["none", "mild", "severe"]``."""
+    missing_values: Sequence[Name | int | float] = ()
+    """What stands for a missing value in the files, beside empty cells, ``.``, ``NA``, ``N/A``, ``NaN`` and ``NULL``:
+    ``["?", -9]``. The same at all clients; a number is one however it is written."""
 
     def __post_init__(self):
         door.check(self, DataError)
         if self.formula is not None:
             self._follow(self.formula)
-        others = self.features is not None or self.categorical or self.outcome_positive or self.row_columns
+        levels = self.outcome_positive or self.outcome_levels
+        others = self.features is not None or self.categorical or levels or self.row_columns
         if self.outcome is None and others:
             raise DataError(
                 f"{type(self).__name__} names features without an outcome; name the outcome column as well."
             )
         if setting := next((name for name, column in self.row_columns.items() if column == self.outcome), None):
             raise DataError(f"{setting} and outcome are both {self.outcome!r}; name another column as {setting}.")
+        if self.outcome_positive is not None and self.outcome_levels:
+            raise DataError("outcome_positive and outcome_levels both say how the outcome counts; leave one out.")
+        if len(set(self.outcome_levels)) < len(self.outcome_levels):
+            raise DataError(f"outcome_levels = {shown(list(self.outcome_levels))}; name each level once.")
+        object.__setattr__(self, "outcome_levels", tuple(self.outcome_levels))
         object.__setattr__(self, "features", None if self.features is None else tuple(self.features))
         object.__setattr__(self, "categorical", tuple(self.categorical))
+        object.__setattr__(self, "missing_values", tuple(self.missing_values))
 
     def _follow(self, text: str) -> None:
         """Take what the formula says; what was said beside it may not say otherwise."""
@@ -79,6 +91,11 @@ class Columns:
         if self.outcome is None:
             raise DataError("no outcome is named; name the column to predict.")
         return self.outcome
+
+    @property
+    def outcome_is_text(self) -> bool:
+        """Whether the outcome's numbers are codes, since its levels are named."""
+        return self.outcome_positive is not None or bool(self.outcome_levels)
 
     @property
     def row_columns(self) -> dict[str, str]:

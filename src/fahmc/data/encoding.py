@@ -66,7 +66,7 @@ class Encoding:
 
 def encode(table: Table, client: str, columns: Columns, encoding: Encoding) -> dict[str, np.ndarray]:
     """Write one client's table as ``{"x": [row, dim], "y": [row]}``, and what says how the rows count, [row] each."""
-    rows = complete_rows(table, client, columns.in_table(encoding.features), columns.missing)
+    rows = complete_rows(table, client, columns.in_table(encoding.features), columns)
     outcome = Cells(rows, client, columns.named_outcome)
     y = outcome.codes(encoding.outcome_levels) if encoding.outcome_levels else outcome.numbers()
     return {"x": _x(rows, client, encoding), "y": y, **row_arrays(rows, client, columns)}

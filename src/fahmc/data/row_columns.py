@@ -51,6 +51,7 @@ def row_arrays(rows: Table, client: str, columns: Columns) -> dict[str, np.ndarr
                 f"column {column!r} is named as {setting}, which must be {role.needed}, but {numbers[is_bad][0]:g} in "
                 f"{rows.first(is_bad)} (client {client!r}). Correct that cell, or name another column.",
                 columns=[column],
+                setting=setting,
             )
         arrays[role.array] = arrays.get(role.array, 0.0) + role.write(numbers)
     return arrays

@@ -65,7 +65,7 @@ def summarize(table: Table, client: str, columns: Columns, features: Sequence[st
         told = set(formula.summarized(columns.standardize))
     else:
         told = set(map(Variable, features)) if columns.standardize else set()
-    rows = complete_rows(table, client, columns.in_table(features), columns.missing)
+    rows = complete_rows(table, client, columns.in_table(features), columns)
     row_arrays(rows, client, columns)  # a bad cell is better refused before the exchange
 
     def summary(column: str, holds_codes: bool, standardize: bool) -> ColumnSummary:
@@ -76,7 +76,7 @@ def summarize(table: Table, client: str, columns: Columns, features: Sequence[st
         num_rows=num_rows,
         num_dropped=len(table.row_numbers) - num_rows,
         features={name: summary(name, name in codes, Variable(name) in told) for name in features},
-        outcome=summary(outcome, columns.outcome_positive is not None, standardize=False),
+        outcome=summary(outcome, columns.outcome_is_text, standardize=False),
         functions={
             variable.name: _summarize_function(variable, rows, client, variable in told)
             for variable in ([] if formula is None else formula.functions)

@@ -72,18 +72,28 @@ class Table(NamedTuple):
 
 def read_clients(files: Mapping[str, str | os.PathLike[str]]) -> dict[str, Table]:
     """Read one file per client."""
-    return {client: read_table(file) for client, file in files.items()}
+    return {client: _read_client(client, file) for client, file in files.items()}
 
 
-def read_sites(file: str | os.PathLike[str], site_column: str) -> dict[str, Table]:
+def _read_client(client: str, file: str | os.PathLike[str]) -> Table:
+    try:
+        return read_table(file)
+    except DataError as error:
+        error.client = client
+        raise
+
+
+def read_sites(
+    file: str | os.PathLike[str], site_column: str, missing_values: Sequence[str | float] = ()
+) -> dict[str, Table]:
     """Read one file and make each value of ``site_column`` a client, in alphabetical order."""
     table = read_table(file)
     require_columns([site_column], table.columns, table.file)
     sites = table.columns.pop(site_column)
-    is_missing = pd.isna(sites)
-    if is_missing.any():
+    gaps = is_missing(sites, missing_values)
+    if gaps.any():
         raise DataError(
-            f"{is_missing.sum()} rows have no site in column {site_column!r} (first: {table.first(is_missing)}), so no "
+            f"{gaps.sum()} rows have no site in column {site_column!r} (first: {table.first(gaps)}), so no "
             "client owns them. Fill in the site or take these rows out."
         )
     names = as_text(sites)
@@ -200,6 +210,22 @@ def _read_npz(path: Path) -> Table:
     return Table.from_columns(columns, next(iter(shapes.values()))[0], path.name)
 
 
+def is_missing(cells: np.ndarray, missing_values: Sequence[str | float] = ()) -> np.ndarray:
+    """Say which cells lack a value: those that are empty, and those that hold one of these instead."""
+    gaps = np.asarray(pd.isna(cells))
+    if missing_values:
+        words = np.array([str(value) for value in missing_values], dtype=object)
+        numbers = numbers_or_nan(words)
+        gaps |= np.asarray(pd.Series(cells).isin(words))
+        gaps |= np.isin(numbers_or_nan(cells), numbers[~np.isnan(numbers)])
+    return gaps
+
+
+def numbers_or_nan(cells: np.ndarray) -> np.ndarray:
+    """Read cells as numbers; text that is none, and what is missing, is NaN."""
+    return np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
+
+
 def _listed(names: Sequence[str], limit: int = 10) -> str:
     return ", ".join(repr(name[:60]) for name in names[:limit]) + (", ..." if len(names) > limit else "")
 
@@ -210,7 +236,8 @@ def require_columns(wanted: Iterable[str], present: Iterable[str], where: str) -
     for name in wanted:
         if name not in names:
             held = ", ".join(known[:40] for known in list(names)[:20]) + (", ..." if len(names) > 20 else "")
-            raise DataError(f"there is no column {shown(name)} in {where}{nearest(name, names)} It has: {held}.")
+            message = f"there is no column {shown(name)} in {where}{nearest(name, names)} It has: {held}."
+            raise DataError(message, columns=[name])
 
 
 def as_text(cells: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Unpack
 
@@ -124,9 +125,36 @@ def class_loglikelihood(logits: Array, labels: Array) -> Array:
     return jnp.take_along_axis(jax.nn.log_softmax(logits), labels.astype(jnp.int32)[:, None], axis=1)[:, 0]
 
 
+# More different whole numbers than this are counts or measurements rather than classes.
+_MOST_CLASSES = 20
+
+
 def check_classes(num_classes: int) -> Callable[[Batch], str | None]:
     """Return a check that every outcome is a class."""
-    return check_outcome(lambda y: np.isin(y, np.arange(num_classes)), f"a class from 0 to {num_classes - 1}")
+    allowed = "0 or 1" if num_classes == 2 else f"a class from 0 to {num_classes - 1}"
+    check = check_outcome(lambda y: np.isin(y, np.arange(num_classes)), allowed)
+
+    def validate(batch: Batch) -> str | None:
+        complaint = check(batch)
+        return complaint and complaint + _another_model(np.asarray(batch["y"]), num_classes)
+
+    return validate
+
+
+def _another_model(y: np.ndarray, num_classes: int) -> str:
+    """Say which model is for such outcomes, or how they become classes; rows elsewhere may hold more of them."""
+    values = np.unique(y)
+    if not np.array_equal(values, np.round(values)) or len(values) > _MOST_CLASSES:
+        return " If it is a number rather than a class, take linear_regression or another model of numbers."
+    if len(values) <= num_classes and values[0] > 0:
+        levels = [f"{value:g}" for value in values]
+        return (
+            f" Write the classes as 0 to {num_classes - 1}, as outcome_levels = {json.dumps(levels)} does of a table."
+        )
+    return (
+        " For more classes, take softmax_regression, or ordered_regression if they have an order, and say how many "
+        "there are: num_classes."
+    )
 
 
 @jax.custom_jvp

@@ -19,6 +19,7 @@ from pydantic import ConfigDict
 
 from fahmc.engines.flare.job import SAMPLING, Job
 from fahmc.engines.flare.policy import write_json, write_policy
+from fahmc.engines.flare.proposed_rules import proposed_rules
 from fahmc.errors import SettingsError, shown
 
 _KIT_FILE = "fahmc.json"
@@ -129,9 +130,13 @@ def make_kits(
     sites: Sequence[str],
     analyst: str,
     columns: Sequence[str] | None = None,
+    missing_values: Sequence[str | float] = (),
     job: Job = SAMPLING,
 ) -> dict[str, Kit]:
-    """Make the kits of a study in a new folder, one folder each; ``columns`` are proposed to the sites."""
+    """Make the kits of a study in a new folder, one folder each; the sites may change what is proposed to them.
+
+    Proposed are the ``columns`` that others may use, and the ``missing_values`` that they may leave out.
+    """
     host, port = _checked_names(study, server, sites, analyst)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(
@@ -144,7 +149,8 @@ def make_kits(
         for name, role in roles.items():
             source = made / {"server": host, "analyst": analyst}.get(role, name)
             shutil.copytree(source, folder / name)
-            write_policy(folder / name, role, len(sites), columns, job)
+            rules = proposed_rules(name, len(sites), columns, missing_values)
+            write_policy(folder / name, role, rules, job)
             entries = {"role": role, "name": analyst if role == "analyst" else name, "study": study}
             entries |= {"server": f"{host}:{port}", "sites": list(sites), "job": job._asdict()}
             (folder / name / _KIT_FILE).write_text(json.dumps(entries, indent=1))

@@ -8,17 +8,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fahmc.engines.flare.job import Job
-from fahmc.engines.flare.proposed_rules import proposed_rules
 from fahmc.engines.flare.rules import RULES_FILE
 
 
-def write_policy(kit: Path, role: str, num_sites: int, columns: Sequence[str] | None, job: Job) -> None:
-    """Write the study's policy into a kit, and take out what only FLARE's own commands use."""
+def write_policy(kit: Path, role: str, rules: str, job: Job) -> None:
+    """Write the study's policy into a kit, and a site's ``rules``; take out what only FLARE's own commands use."""
     for file in [*kit.glob("*.txt"), *kit.glob("startup/*.sh"), *kit.glob("local/*.sample")]:
         file.unlink()
     for file in kit.glob("startup/*.key"):
@@ -36,7 +34,7 @@ def write_policy(kit: Path, role: str, num_sites: int, columns: Sequence[str] | 
     if role == "server":
         _schedule_often(resources)
     else:
-        (kit / RULES_FILE).write_text(proposed_rules(kit.name, num_sites, columns))
+        (kit / RULES_FILE).write_text(rules)
     write_json(local / "resources.json", resources)
     write_json(local / "authorization.json", _authorization())
     write_json(local / "comm_config.json", _communication())

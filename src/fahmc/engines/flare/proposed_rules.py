@@ -19,6 +19,10 @@ file = "{site}.csv"
 # The columns that may be used. "all" is every column of the file; a list is better: ["age", "treatment"].
 columns = {columns}
 
+# What may be taken for a missing value in them, beside empty cells and NA, so that such rows are left out. List what
+# marks a gap in your table and nothing else: whoever may leave out any rows learns of those that remain.
+missing_values = {missing_values}
+
 # WHO TAKES PART
 {secure_sum}
 {minimum_sites}
@@ -91,7 +95,9 @@ secure_sum = "allowed"
 """
 
 
-def proposed_rules(site: str, num_sites: int, columns: Sequence[str] | None) -> str:
+def proposed_rules(
+    site: str, num_sites: int, columns: Sequence[str] | None, missing_values: Sequence[str | float] = ()
+) -> str:
     """Return what a site's own file says until the site changes it."""
     enough = num_sites >= _ENOUGH_SITES
     sites = "\n# Refuse a run over fewer sites than this, this one included."
@@ -100,6 +106,7 @@ def proposed_rules(site: str, num_sites: int, columns: Sequence[str] | None) -> 
     return _TEXT.format(
         site=site,
         columns='"all"' if columns is None else json.dumps(list(columns)),
+        missing_values=json.dumps(list(missing_values)),
         secure_sum=_MASKED if enough else _TWO,
         minimum_sites=f"{sites.lstrip()}\nminimum_sites = {min(num_sites, _ENOUGH_SITES)}",
     )

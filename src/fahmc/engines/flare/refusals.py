@@ -88,10 +88,16 @@ class Refusal(enum.Enum):
         "site's log says more.",
         "columns that were asked for",
     )
+    MISSING_VALUES = (
+        FederationError,
+        "{} may be a value here, and is not left out. Ask the site to add it to missing_values in its own file.",
+        "one of the missing values asked for",
+    )
     CELLS = (
         DataError,
         "the cells of {} are not all numbers that can be used, and not all text; the site's log says which. The site "
-        "may correct them; if a column holds codes, name it under categorical.",
+        "may correct them. What stands for a missing value is named under missing_values, a column of codes under "
+        "categorical.",
         "a column",
     )
     UNFIT_CELLS = (

@@ -5,6 +5,7 @@ columns = ["preterm", "age"]       what may be used; "all" for every column of t
 secure_sum = "required"            answer only in masks that cancel in the sum over sites; or "allowed", or "off"
 minimum_sites = 3                  refuse a run over fewer sites
 maximum_weight = 0.8               refuse a run whose averages are this site's to a larger share
+missing_values = ["?"]             what others may take for a missing value in this file; nothing by default
 minimum_rows = 10                  refuse to take part with fewer complete rows
 minimum_rows_per_level = 5         refuse columns of which some value has fewer rows here: text, codes, yes or no
 maximum_levels = 40                refuse columns of text with more different values here
@@ -78,6 +79,8 @@ class Rules(pydantic.BaseModel):
     own_checks: list[str] = []
     site_effects: Literal["shared", "private"] = "private"
     """A posterior of one site's own effect is about this site alone, so it is told only where the site says so."""
+    missing_values: list[str | int | float] = []
+    """Whoever may call any value missing could have rows left out as he likes, and take sums over the rest."""
     maximum_megabytes: int = Field(default=4096, ge=1)
     maximum_minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     private_seed: int | None = Field(default=None, ge=0, lt=2**64)
@@ -95,6 +98,12 @@ class Rules(pydantic.BaseModel):
     def allows(self, column: str) -> bool:
         """Whether others may use a column; ``x`` allows all columns ``x[0]``, ``x[1]``, … of an array."""
         return self.columns == "all" or column in self.columns or re.sub(r"\[\d+\]$", "", column) in self.columns
+
+    def check_missing_values(self, asked: Iterable[str | float]) -> None:
+        """Refuse to take for a missing value what the site does not."""
+        allowed = set(map(str, self.missing_values))
+        if unlisted := [str(value) for value in asked if str(value) not in allowed]:
+            raise Refused(Refusal.MISSING_VALUES, *unlisted)
 
     def check_rows(self, num_rows: float) -> None:
         """Refuse to take part with too few rows, without telling how few."""

@@ -208,8 +208,9 @@ class Work:
         # One that is not here is refused like one that is not for others.
         if unknown := [name for name in names if name not in table.columns]:
             raise Refused(Refusal.COLUMNS, *unknown)
+        self.rules.check_missing_values(columns.missing_values)
         with refusing(Refusal.GAPS):
-            rows = complete_rows(table, self.name, names, columns.missing)
+            rows = complete_rows(table, self.name, names, columns)
         self.rules.check_rows(len(rows.row_numbers))
         with refusing({UnfitCell: Refusal.UNFIT_CELLS, FahmcError: Refusal.CELLS}):
             summary = summarize(table, self.name, columns, features)
