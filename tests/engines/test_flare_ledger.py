@@ -199,7 +199,9 @@ def _add_runs(kit: Path, name: str) -> None:
 
 
 def test_two_processes_add_lines_one_at_a_time_to_one_allowance(kit):
-    context = multiprocessing.get_context("fork")
+    # Not forked from this one, which has JAX's threads.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fahmc.engines.flare.ledger", "pytest"])
     processes = [context.Process(target=_add_runs, args=(kit, name)) for name in "ab"]
     for process in processes:
         process.start()
