@@ -1,6 +1,6 @@
 """Bayesian federated learning: one posterior when the rows sit with several owners and may not move."""
 
-from fahmc import checks, data, engines, errors, models, priors, report, theory
+from fahmc import checks, data, engines, errors, models, priors, privacy, report, theory
 from fahmc.adaptive.auto import Auto
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
 from fahmc.adaptive.surrogate_transition import SurrogateTransition
@@ -75,6 +75,7 @@ __all__ = [
     "positive",
     "positive_ordered",
     "priors",
+    "privacy",
     "register",
     "report",
     "sample",
