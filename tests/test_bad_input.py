@@ -107,6 +107,10 @@ def good(position, batch):
     return -((batch["y"] - batch["x"] @ position) ** 2)
 
 
+def imaginary(position, batch):
+    return jax.lax.complex(good(position, batch), good(position, batch))
+
+
 class AnEngine:
     """One that could run rounds, but knows of no row space."""
 
@@ -286,6 +290,7 @@ def test_what_is_refused_at_the_door(call, message):
         (lambda: fahmc.Federation.from_clients({"north": {1: np.ones(2), "a": np.ones(2)}}), "no tree of arrays"),
         (lambda: fahmc.Federation.from_clients([np.ones(2)], [1 + 1j]), r"weights\[0\] is \(1\+1j\); it must be a fin"),  # type: ignore
         (lambda: fahmc.Sites(outcome="y", features=["a", 3]), r"features\[1\] is 3; it must be non-empty text"),  # type: ignore
+        (lambda: fahmc.Federation.from_clients([np.ma.masked_equal(np.array([1.0, 2.0]), 2.0)]), "holds masked numbers"),
         (lambda: fahmc.partition.iid(np.ones(4), HUGE, seed=1), "num_clients is 1099511627776; it must be"),
         (lambda: fahmc.partition.by_column(np.ones(2), [[1], [1, 2]]), "one value for each of the 2 rows"),
     ],
@@ -308,6 +313,9 @@ def test_rows_are_refused_at_the_door(call, message):
         ({"model": model(good, validate_fn=lambda rows: 1 / 0)}, ModelError, "validate_fn failed: ZeroDivisionError"),
         ({"model": model(good, validate_fn=lambda rows: 3)}, ModelError, "validate_fn returned 3; it should return"),
         ({"model": model(good, logprior_fn=lambda p: {"a": p})}, ModelError, "logprior_fn returned shape {'a'"),
+        ({"model": model(good, logprior_fn=lambda p: imaginary(p, GOOD)[0])}, ModelError, "logprior_fn returned c"),
+        ({"model": model(imaginary)}, ModelError, "loglikelihood_fn returned complex.*are real"),
+        ({"seed": jax.random.key(0)}, SettingsError, "seed is .*; it must be a whole number from 0 to"),
         ({"sampler": fahmc.FAHMC(0.1, inverse_mass_matrix=1j * np.ones(3))}, SettingsError, "another structure"),
     ],
 )  # fmt: skip

@@ -151,7 +151,9 @@ class Draws:
         them: ``"gradients"`` at the draws, the ``"exactness"`` of a sampler that accepts or rejects, importance
         ``"weights"``, or ``"nothing"``, and then they are NaN (`fahmc.certificate`).
         """
-        with np.errstate(divide="ignore", invalid="ignore"):  # a constant parameter's R-hat
+        with np.errstate(
+            divide="ignore", invalid="ignore", over="ignore"
+        ):  # of a constant parameter, or of one beyond all bounds
             return certificate(self, self.summary())
 
     @cached_property

@@ -160,7 +160,15 @@ def _first_fitting(hint: Any, options: Iterable[Any], value: Any) -> Any:
 def _fitted_number(hint: type, value: Any) -> int | float:
     """Return a number of any library as Python's; floats are finite."""
     is_array = isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0
-    kind = value.dtype.kind if is_array else "i" if isinstance(value, int) else "f" if isinstance(value, float) else ""
+    kind = (
+        getattr(value.dtype, "kind", "")
+        if is_array
+        else "i"
+        if isinstance(value, int)
+        else "f"
+        if isinstance(value, float)
+        else ""
+    )
     if isinstance(value, bool) or kind not in tuple("iu" if hint is int else "iuf"):
         raise Unfit(words(hint), value)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fahmc.durable import write_atomically
+from fahmc.durable import PART, write_atomically
 from fahmc.errors import CheckpointError, SettingsError
 
 MARKER = ".fahmc"
@@ -26,7 +26,7 @@ def own_folder(path: str | os.PathLike[str], command: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if marker.is_file():
             _check_owner(folder, marker.read_text(encoding="utf-8", errors="replace"), command)
-        elif any(folder.iterdir()):
+        elif any(not file.name.endswith(PART) for file in folder.iterdir()):
             raise CheckpointError(
                 f"{folder} holds files that are not fahmc's, and results could replace them, so nothing is written "
                 "there. Choose a new or an empty folder; if an older fahmc made this one, put an empty file "
@@ -35,7 +35,8 @@ def own_folder(path: str | os.PathLike[str], command: str) -> Path:
         else:
             mark(folder, command)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        is_taken = isinstance(error, FileExistsError)
+        reason = "it is there, and is no folder" if is_taken else getattr(error, "strerror", None) or error
         raise SettingsError(f"{folder} cannot be a folder of results: {reason}. Choose another.") from error
     return folder
 
@@ -45,6 +46,8 @@ def mark(folder: Path, command: str) -> None:
     try:
         write_atomically(folder / MARKER, f"{command}\n\n{command} {_EXPLANATION}\n".encode())
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and (folder / MARKER).is_file():
+            return  # somebody who marks it at this very moment was faster
         raise CheckpointError(
             f"{folder} cannot be written to ({error}). Check free space and permissions, then run the command again."
         ) from error

@@ -27,10 +27,13 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 def as_arrays(tree: Any, name: str, error: type[FahmcError]) -> Any:
     """Return a user's pytree with NumPy arrays as its leaves, or refuse it."""
     try:
-        return jax.tree.map(np.asarray, tree)
+        arrays = jax.tree.map(np.asarray, tree)
     except Exception as reason:  # of flattening: too deep, keys of two kinds; or of an object that is no array
         cause = f"{type(reason).__name__}: {first_line(reason)}"
         raise error(f"{name} is {shown(tree)}, which is no tree of arrays ({cause}). Give a dict of arrays.") from None
+    if any(np.ma.is_masked(leaf) for leaf in jax.tree.leaves(tree)):
+        raise error(f"{name} holds masked numbers, which would count as any others. Fill them in, or drop these rows.")
+    return arrays
 
 
 def as_numbers(tree: Any, name: str, error: type[FahmcError]) -> Any:

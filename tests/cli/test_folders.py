@@ -1,6 +1,7 @@
 """Results go into folders of fahmc's own: nobody's files are replaced, and a run that was refused binds no folder."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from test_app import SHORT, fails, invoke, without_report, write_study
 
 import fahmc
 from fahmc.cli.folder import ResultFolder
+from fahmc.durable import PART
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.experiments.catalogue import FIGURES
 from fahmc.experiments.reproduce import reproduce
@@ -87,6 +89,19 @@ def test_which_folders_may_be_taken(tmp_path):
     for path in (tmp_path / "older" / "results.json", tmp_path / "a\0b", tmp_path / ("long" * 100)):
         with pytest.raises(SettingsError, match="cannot be a folder of results"):
             own_folder(path, "fahmc bench")
+
+
+def test_of_two_who_take_a_folder_at_once_neither_fails(tmp_path, monkeypatch):
+    """What the other one has begun to write is no file of somebody's, and its mark is as good."""
+    (tmp_path / f".{MARKER}{PART}").write_text("fahmc be")
+    rename = os.replace
+
+    def rename_too_late(*paths):
+        rename(*paths)
+        rename(*paths)  # the other was faster
+
+    monkeypatch.setattr("fahmc.durable.os.replace", rename_too_late)
+    assert (own_folder(tmp_path, "fahmc bench") / MARKER).read_text().startswith("fahmc bench\n")
 
 
 def test_a_run_of_an_older_fahmc_is_its_own(tmp_path, monkeypatch):

@@ -89,6 +89,17 @@ def test_a_refusal_is_short_however_long_the_value(tmp_path):
     assert len(str(caught.value).splitlines()) == 5
 
 
+def test_paths_start_at_the_home_folder_or_are_refused(tmp_path, monkeypatch):
+    """A folder that is called ~ is hard to remove without the other one."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = STUDY.format(features="", seed=1)
+    config = parse_config(text.replace("rows.csv", "~/rows.csv") + 'output = "~/out"\n', tmp_path / "study.toml")
+    assert (config.data.file, config.run.output) == (f"{tmp_path}/home/rows.csv", f"{tmp_path}/home/out")
+    for wrong in (text.replace("rows.csv", r"a\u0000b"), text + r'output = "a\u0000b"'):
+        with pytest.raises(SettingsError, match=r"line (5|13): (data.file|run.output) = .*no file can have NUL"):
+            parse_config(wrong, tmp_path / "study.toml")
+
+
 def test_what_is_no_file_of_settings(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     for path in (tmp_path, tmp_path / "pipe.toml"):

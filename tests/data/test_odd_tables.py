@@ -12,7 +12,7 @@ import pytest
 
 from fahmc.data.columns import Columns
 from fahmc.data.study import build_study
-from fahmc.data.tables import MAX_COLUMNS, Table, read_arrays, read_table
+from fahmc.data.tables import MAX_COLUMNS, Table, read_arrays, read_sites, read_table
 from fahmc.errors import DataError
 
 
@@ -89,6 +89,18 @@ def test_levels_of_one_client_and_other_spellings_are_told(caplog):
     assert not study({"a": {"g": ["p", "q"], "y": [0, 1]}}).remarks, "a single client has all levels"
 
 
+@pytest.mark.parametrize("cells", [["1,5", "2,0", "3,25"], ["1,000", "12,345", "1,234.5"], ["5%", "10 %", "7,5%"]])
+def test_numbers_in_another_notation_are_no_levels(cells):
+    """They became words without a word: a coefficient for each, and of an outcome the classes 0, 1, ..."""
+    rows = {"x": cells, "z": [1.0, 2.0, 4.0], "y": [0, 1, 1]}
+    with pytest.raises(DataError, match=r"'x' is text that reads like numbers in another notation, such as '1"):
+        study({"a": rows})
+    with pytest.raises(DataError, match="'y' is text that reads like numbers"):
+        study({"a": rows | {"x": [1.0, 2.0, 4.0], "y": cells}})
+    assert len(study({"a": rows}, categorical=["x"]).feature_names) == 3, "unless they are said to be names"
+    assert len(study({"a": rows | {"x": ["0-9", "10-19", "1,5"]}}).feature_names) == 3
+
+
 def test_members_that_are_no_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.ones(2))
     with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
@@ -130,6 +142,26 @@ def test_what_is_no_file_is_refused_at_once(make, tmp_path):
 def test_paths_that_no_file_can_have(name, tmp_path):
     with pytest.raises(DataError, match="Check the path"):
         read_table(tmp_path / name)
+
+
+def test_a_header_alone_is_no_table(tmp_path):
+    (tmp_path / "t.csv").write_text("site,x,y\n")
+    with pytest.raises(DataError, match=r"t\.csv has a header, and no rows below it"):
+        read_sites(tmp_path / "t.csv", "site")
+
+
+def test_rows_of_many_sites_stay_in_order(tmp_path):
+    """In one pass: as many sites as rows took time with their square."""
+    sites = [f"s{7 * i % 5000}" for i in range(10_000)]
+    (tmp_path / "t.csv").write_text("site,x\n" + "".join(f"{site},{i}\n" for i, site in enumerate(sites)))
+    began = time.process_time()
+    tables = read_sites(tmp_path / "t.csv", "site")
+    assert time.process_time() - began < 5
+    assert list(tables) == sorted(set(sites))
+    for name in ("s0", "s4999", "s777"):
+        rows = [i for i, site in enumerate(sites) if site == name]
+        assert [int(cell) for cell in tables[name].columns["x"]] == rows
+        assert tables[name].row_numbers.tolist() == [i + 1 for i in rows]
 
 
 def test_many_columns_take_time_in_proportion():

@@ -47,7 +47,8 @@ def test_a_site_s_file_is_read(site, tmp_path):
     assert (found.minimum_rows, found.models) == (10, list(choices("model")))
     assert (found.own_models, found.own_samplers) == ([], [])
     assert found.limits == (4096 * 2**20, 3600)
-    assert read_rules(site('file = "north.csv"', 'columns = "all"')).private_seed is None
+    byte_order_mark = "\ufeff"  # with which some editors begin a file
+    assert read_rules(site(byte_order_mark + 'file = "north.csv"', 'columns = "all"')).private_seed is None
 
 
 def test_another_table_may_be_named_at_the_start(site, tmp_path):
@@ -89,6 +90,8 @@ def test_another_table_may_be_named_at_the_start(site, tmp_path):
         (['file = "north.csv"', 'columns = "all"', "maximum_weight = 1.5"], "maximum_weight = 1.5: input should be"),
         (["file = north.csv"], r"site\.toml is not TOML"),
         (['file = "north.csv"', "columns"], r"site\.toml is not TOML"),
+        ([r'file = "a\u0000b"', 'columns = "all"'], r"site\.toml is not TOML: embedded null byte"),
+        (["columns = " + "[" * 9000], r"site\.toml is not TOML: maximum recursion"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(site, lines, words):

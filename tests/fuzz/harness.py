@@ -27,8 +27,10 @@ from typing import NamedTuple
 import parts
 from fahmc.errors import FahmcError
 
-# A single case does some milliseconds of work; what takes this long hangs, or grows faster than its input.
+# A single case does some milliseconds of work; what computes for this long grows faster than its input.
 SECONDS_A_CASE = 20
+# What waits for so many times as long hangs. By the clock alone, other work on the machine would make findings.
+_PATIENCE = 15
 
 TryOne = Callable[[random.Random, Path], str]
 _parts: dict[str, TryOne] = {}
@@ -78,7 +80,7 @@ def try_cases(name: str, cases: Iterable[int]) -> Tally:
         with tempfile.TemporaryDirectory(prefix="fahmc-fuzz-") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                with _limited(SECONDS_A_CASE):
+                with limited(SECONDS_A_CASE):
                     outcomes[try_one(random.Random(f"{name}:{case}"), Path(folder))] += 1
             except FahmcError as error:
                 if complaint := _no_sentence(str(error)):
@@ -101,8 +103,8 @@ def _no_sentence(message: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    """Raise `TimeoutError` in what takes longer, where signals can be had."""
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in what computes for longer, or waits for much longer, where signals can be had."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -110,10 +112,13 @@ def _limited(seconds: int) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise TimeoutError(f"the case took more than {seconds} s")
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, _PATIENCE * seconds))
+    previous = [signal.signal(number, stop) for number, _, _ in limits]
+    for _, timer, limit in limits:
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
+        for (number, timer, _), handler in zip(limits, previous, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)

@@ -64,6 +64,12 @@ def test_more_chains_than_draws_is_no_warning():
     assert max_r_hat(chains(shape=(16, 8, 2))) > 0.9
 
 
+@pytest.mark.parametrize("diagnostic", [ess, r_hat, mcse])
+def test_draws_whose_squares_overflow_are_no_warning(diagnostic):
+    """Of a step size that is far too large: the verdict says so, ArviZ's warnings in between would not."""
+    diagnostic(chains(shape=(4, 40, 1)) * 1e200)
+
+
 def test_the_rule_stops_on_agreement_only():
     rule = RHatBelow(threshold=1.05, every=50)
     assert rule({"x": chains()}) is True

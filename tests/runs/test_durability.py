@@ -20,7 +20,7 @@ from fahmc import tree
 from fahmc.density import subset
 from fahmc.engines import InProcess
 from fahmc.engines.run import Abandoned
-from fahmc.errors import CheckpointError
+from fahmc.errors import CheckpointError, SettingsError
 from fahmc.runs.checkpoint import RunFolder
 
 NUM_LIVES = 8
@@ -256,8 +256,19 @@ def test_folder_that_is_no_run_is_refused(run, tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         run()
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot be used"):
-        run(checkpoint_dir=tmp_path / "file")
+    for path in (tmp_path / "file", "a\0b"):
+        with pytest.raises(SettingsError, match=r"cannot be a folder of results: (it is there|embedded)"):
+            run(checkpoint_dir=path)
+
+
+def test_a_folder_of_somebody_else_is_no_place_for_a_run(run, tmp_path):
+    """Such as the folder one happens to be in: its run.json and its .lock were taken for fahmc's own."""
+    for name, text in {"run.json": '{"versions": {}}', ".lock": "mine", "data.csv": "1,2"}.items():
+        (tmp_path / name).write_text(text)
+    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match="holds files that are not fahmc's"):
+        run(checkpoint_dir=tmp_path)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before
 
 
 def test_other_versions_are_mentioned(run, tmp_path, caplog):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import pydantic
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr
 
 from fahmc.cli.toml_lines import KeyPath, Source
 from fahmc.data.columns import Columns
@@ -17,6 +18,16 @@ from fahmc.registry import unknown_key
 from fahmc.report.about import Scale
 
 
+def _as_path(text: str) -> str:
+    """Refuse what no file is called, and have ~ stand for the home folder: one of that name is never meant."""
+    if "\0" in text:
+        raise ValueError("no file can have NUL in its name")
+    return os.path.expanduser(text)
+
+
+FilePath: TypeAlias = Annotated[str, AfterValidator(_as_path)]
+
+
 class _Section(pydantic.BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -24,9 +35,9 @@ class _Section(pydantic.BaseModel):
 class DataSection(_Section, Columns):  # pyright: ignore[reportGeneralTypeIssues]  # frozen, by its model_config
     """[data]: where the rows lie, and, as `Columns`, what is made of them; paths start at the configuration file."""
 
-    file: str | None = None
+    file: FilePath | None = None
     site_column: str | None = None
-    clients: dict[str, str] | None = None
+    clients: dict[str, FilePath] | None = None
     weights: dict[str, float] | None = None
 
     @property
@@ -88,7 +99,7 @@ class RunSection(_Section):
     dtype: Literal["float32", "float64"] | None = None
     row_space: bool | None = None
     stop_when: StopSection | None = None
-    output: str = "fahmc-run"
+    output: FilePath = "fahmc-run"
 
 
 class ReportSection(_Section):

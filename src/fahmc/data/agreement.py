@@ -17,6 +17,9 @@ from fahmc.data.tables import MAX_COLUMNS, as_text, require_columns
 from fahmc.errors import DataError, shown
 from fahmc.names import unprintable
 
+# What spreadsheets make of numbers: thousands set apart, a decimal comma, a percent sign.
+_FOREIGN_NUMBER = re.compile(r"[-+]?(\d{1,3}([,' ]\d{3})+(\.\d+)?|\d+,\d+|\d+([.,]\d+)? ?%)", re.ASCII)
+
 
 def choose_features(
     columns: Columns, present: Mapping[str, Sequence[str]], files: Mapping[str, str]
@@ -58,7 +61,7 @@ def agree(columns: Columns, features: Sequence[str], summaries: Mapping[str, Tab
     for column in features:
         at_clients = {client: summary.features[column] for client, summary in summaries.items()}
         if not _is_numeric(at_clients):
-            levels[column] = tuple(_agreed_levels(column, at_clients))
+            levels[column] = tuple(_agreed_levels(column, at_clients, column in columns.categorical))
         elif columns.standardize:
             scale = _agreed_scale(column, list(at_clients.values()))
             standardization |= {} if scale is None else {column: scale}
@@ -73,7 +76,7 @@ def _agree_on_formula(columns: Columns, formula: Formula, summaries: Mapping[str
     for column in formula.features:
         at_clients = {client: summary.features[column] for client, summary in summaries.items()}
         if not _is_numeric(at_clients):
-            levels[column] = tuple(_agreed_levels(column, at_clients))
+            levels[column] = tuple(_agreed_levels(column, at_clients, column in columns.categorical))
     standardization: dict[str, Scale] = {}
     spreads: dict[str, Scale] = {}
     for variable in formula.summarized(columns.standardize):
@@ -115,8 +118,14 @@ def _is_numeric(at_clients: Mapping[str, ColumnSummary]) -> bool:
     return any(summary.has_numbers for summary in at_clients.values())
 
 
-def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary]) -> list[str]:
+def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary], are_codes: bool) -> list[str]:
     levels = sorted({level for summary in at_clients.values() for level in summary.levels})
+    if levels and not are_codes and all(map(_FOREIGN_NUMBER.fullmatch, levels)):
+        raise DataError(
+            f"column {column!r} is text that reads like numbers in another notation, such as {levels[0]!r}; numbers "
+            "are written like 1234.5. Write it so; if these are names, put a letter before them, or name a feature "
+            "under categorical."
+        )
     num_levels, examples, where = len(levels), tuple(levels), "over all clients"
     for client, summary in at_clients.items():
         if summary.num_levels > MAX_LEVELS:  # not all of them were sent, so the union cannot be counted
@@ -177,7 +186,8 @@ def _pooled(at_clients: Sequence[ColumnSummary]) -> Scale:
 
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
     outcome, positive = columns.named_outcome, columns.outcome_positive
-    levels = _agreed_levels(outcome, at_clients)
+    are_codes = positive is not None or bool(columns.outcome_levels)
+    levels = _agreed_levels(outcome, at_clients, are_codes)
     if columns.outcome_levels:
         named = as_text(np.array(columns.outcome_levels, dtype=object)).tolist()  # written as the levels are
         if unnamed := [level for level in levels if level not in named]:

@@ -60,10 +60,10 @@ class Table(NamedTuple):
         """Take over a pandas frame."""
         return cls.from_columns(frame.items(), len(frame), file)
 
-    def keep(self, is_kept: np.ndarray) -> Table:
-        """Keep some of the rows."""
-        columns = {name: cells[is_kept] for name, cells in self.columns.items()}
-        return Table(columns, self.row_numbers[is_kept], self.file)
+    def keep(self, kept: np.ndarray) -> Table:
+        """Keep some of the rows: those marked, or those numbered."""
+        columns = {name: cells[kept] for name, cells in self.columns.items()}
+        return Table(columns, self.row_numbers[kept], self.file)
 
     def first(self, is_bad: np.ndarray) -> str:
         """Name the first row of those marked."""
@@ -90,14 +90,18 @@ def read_sites(
     table = read_table(file)
     require_columns([site_column], table.columns, table.file)
     sites = table.columns.pop(site_column)
+    if not len(sites):
+        raise DataError(f"{table.file} has a header, and no rows below it.")
     gaps = is_missing(sites, missing_values)
     if gaps.any():
         raise DataError(
             f"{gaps.sum()} rows have no site in column {site_column!r} (first: {table.first(gaps)}), so no "
             "client owns them. Fill in the site or take these rows out."
         )
-    names = as_text(sites)
-    return {str(name): table.keep(names == name) for name in np.unique(names)}
+    names, owners, counts = np.unique(as_text(sites), return_inverse=True, return_counts=True)
+    # By owner, and within each in the order of the file: in one pass, however many sites there are.
+    rows = np.split(np.argsort(owners, kind="stable"), np.cumsum(counts)[:-1])
+    return {str(name): table.keep(own) for name, own in zip(names, rows, strict=True)}
 
 
 def read_table(file: str | os.PathLike[str]) -> Table:

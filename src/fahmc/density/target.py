@@ -148,6 +148,7 @@ def _check_likelihood(model: Model, position: Position, client: Client, name: st
             f"loglikelihood_fn returned shape {shown(shapes)} for the {num_rows} rows of client {name!r}; it must "
             f"return one value per row, shape ({num_rows},). Return the rows' terms, not their sum."
         )
+    _check_real("loglikelihood_fn", result)
 
 
 def _terms(model: Model) -> Callable[..., Any]:
@@ -164,3 +165,9 @@ def _check_prior(model: Model, position: Position) -> None:
     if getattr(result, "shape", None) != ():
         shapes = jax.tree.map(lambda leaf: leaf.shape, result)
         raise ModelError(f"logprior_fn returned shape {shown(shapes)}; it must return one number. Sum its terms.")
+    _check_real("logprior_fn", result)
+
+
+def _check_real(name: str, result: jax.ShapeDtypeStruct) -> None:
+    if jnp.issubdtype(result.dtype, jnp.complexfloating):
+        raise ModelError(f"{name} returned {result.dtype}; log densities are real numbers. Take their real part.")

@@ -180,8 +180,8 @@ def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str
     # Built here because ArviZ's own conversion warns when chains outnumber draws, which an early check may well have.
     dims = {name: ["chain", "draw", *(f"{name}_{k}" for k in range(array.ndim - 2))] for name, array in arrays.items()}
     dataset = xarray.Dataset({name: (dims[name], array) for name, array in arrays.items()})
-    # A constant parameter divides 0 by 0; its NaN is the answer.
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # A constant parameter divides 0 by 0, and one that has left all bounds has no squares; NaN is the answer.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         answer = getattr(arviz, function)(dataset, method=method)
     return {name: np.asarray(answer[name].values, dtype=np.float64) for name in arrays}
 

@@ -128,7 +128,9 @@ def _tell_by_reference(bias: Any, table: Any) -> None:
 
 def _summary(draws: Draws) -> pd.DataFrame:
     """Return ``draws.summary()`` under this module's names, which are unique."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # a constant parameter's R-hat
+    with np.errstate(
+        divide="ignore", invalid="ignore", over="ignore"
+    ):  # of a constant parameter, or of one beyond all bounds
         table = draws.summary()
     return table.set_axis(list(Parameters.from_draws(draws).names)).rename_axis("parameter")
 

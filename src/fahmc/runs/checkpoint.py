@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from fahmc.durable import PART, read_whole, write_atomically
 from fahmc.errors import CheckpointError
+from fahmc.own_folder import own_folder
 
 logger = logging.getLogger("fahmc")
 
@@ -56,7 +57,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike, fingerprint: dict[str, Any]):
-        self.path = Path(path)
+        self.path = own_folder(path, "fahmc.sample")
         self._lock = lock_folder(self.path)
         self._num_blocks, self._last = 0, ""
         try:
@@ -159,10 +160,9 @@ def _checksum(before: str, content: bytes | memoryview) -> str:
 
 
 def lock_folder(path: Path) -> FileLock:
-    """Make a folder and keep others out of it; the system lets go of the lock however this process ends."""
+    """Keep others out of a folder; the system lets go of the lock however this process ends."""
     lock = FileLock(path / ".lock", thread_local=False)  # whichever thread closes a run releases it
     try:
-        path.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
         raise CheckpointError(f"Another process is sampling into {path}; wait for it, or use another folder.") from None

@@ -139,13 +139,14 @@ def _check_listed(refusal: Refusal, recipe: Mapping[str, Any], listed: list[str]
 def read_rules(path: Path, data: Path | None = None) -> Rules:
     """Read a site's own file; ``data`` takes the place of its ``file``. The result's path is absolute."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        if data is not None or "file" in table:
+            own = path.parent / os.path.expanduser(str(table.get("file")))
+            table["file"] = str((data or own).resolve())
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}. A site needs a file with its rules.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or a path that no file can have
         raise SettingsError(f"{path} is not TOML: {error}.") from error
-    if data is not None or "file" in table:
-        table["file"] = str((data if data is not None else path.parent / str(table["file"])).resolve())
     try:
         rules = Rules.model_validate(table)
     except pydantic.ValidationError as error:
@@ -178,14 +179,14 @@ def read_server_rules(local: Path) -> ServerRules:
     """Read the server's own file, which need not be there."""
     path = local.parent / SERVER_FILE
     try:
-        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except FileNotFoundError:
         return ServerRules()
     except pydantic.ValidationError as error:
         raise FederationError(
             f"the server's own file is refused. {_sentences(SERVER_FILE, error, ServerRules)}"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FederationError(f"the server's {SERVER_FILE} cannot be read: {error}.") from error
 
 
