@@ -218,6 +218,29 @@ def test_clients_find_their_own_effects():
         with_places(fahmc.Federation.from_clients([pooled | {"site": np.zeros(5)}]))
 
 
+def test_factors_in_the_plate_are_of_rows_and_what_is_observed_outside_is_of_the_prior():
+    """Censored times as NumPyro's users write them, and a constraint on effects."""
+
+    def model(x, y, event):
+        effect = sample("effect", dist.Normal(0, 1).expand([3]).to_event(1))
+        numpyro.sample("zero", dist.Normal(jnp.sum(effect), 0.1), obs=0.0)
+        numpyro.factor("smooth", -jnp.sum(jnp.diff(effect) ** 2))
+        law = dist.Exponential(jnp.exp(effect[0] * x))
+        with numpyro.plate("rows", len(x)):
+            numpyro.factor("time", jnp.where(event == 1, law.log_prob(y), jnp.log1p(-law.cdf(y))))
+
+    rows = {"x": RNG.normal(size=4), "y": RNG.gamma(1.0, size=4), "event": np.array([1.0, 0.0, 1.0, 0.0])}
+    position = {"effect": np.array([0.3, -0.2, 0.4])}
+    found = from_numpyro(model, {name: values[:1] for name, values in rows.items()})
+    whole = jnp.sum(found.row_loglikelihoods(position, rows)) + found.logprior_fn(position)
+    np.testing.assert_allclose(whole, util.log_density(model, (), rows, position)[0], rtol=1e-12)
+    rate = np.exp(0.3 * rows["x"])
+    np.testing.assert_allclose(
+        found.row_loglikelihoods(position, rows), rows["event"] * np.log(rate) - rate * rows["y"], rtol=1e-12
+    )
+    assert found.prior_fn is None and found.predict_fn is None, "draws of sites would not know of the constraint"
+
+
 def _in_rows(name, x, y, fn=None):
     with numpyro.plate(name, len(x)):
         numpyro.sample("y", dist.Normal(0, 1) if fn is None else fn, obs=y)
@@ -272,9 +295,17 @@ def discrete(x, y):
 
 
 def factor(x, y):
-    a = numpyro.sample("a", dist.Normal(0, 1))
-    with numpyro.plate("rows", len(x)):
-        numpyro.factor("fit", -((y - a) ** 2))
+    numpyro.factor("fit", -jnp.sum((y - numpyro.sample("a", dist.Normal(0, 1))) ** 2))
+    _in_rows("rows", x, y)
+
+
+def by_place(x, y):
+    a = numpyro.sample("a", dist.Normal(0, 1).expand([9]).to_event(1))
+    _in_rows("rows", x, y, dist.Bernoulli(logits=a[jnp.arange(len(x))]))
+
+
+def any_names(**rows):
+    normal(**rows)
 
 
 def param(x, y):
@@ -309,7 +340,7 @@ def failing(x, y):
     ("function", "settings", "words"),
     [
         (no_plate, {}, r"No plate has the number of rows as its size; put 'y' under"),
-        (outside, {}, "'total' is not in the plate of rows, 'rows'"),
+        (outside, {}, "'total' depends on rows, but it is not in their plate, 'rows'"),
         (together, {}, "'y' of a row changes when other rows come or go"),
         (by_count, {}, "'y' of a row changes when other rows come or go"),
         (latent_in_rows, {}, r"'a' is drawn anew for every row, in the plate 'rows'.*a\[site\] where rows need it"),
@@ -318,7 +349,10 @@ def failing(x, y):
         (prior_of_rows, {}, "prior of 'a' depends on the rows"),
         (support_of_parameter, {}, "support of 'a', .* depends on rows or on other parameters"),
         (discrete, {}, "'a' is discrete"),
-        (factor, {}, "'fit' is a numpyro.factor"),
+        (factor, {}, "'fit' depends on rows, but it is not in their plate, 'rows'"),
+        # An outcome of 0.05 has no chance whatever else is true: made-up rows must be such as can occur.
+        (by_place, {}, "'y' of a row changes when other rows come or go"),
+        (any_names, {}, r"takes none of the example's columns \(x, y\): its arguments are found by name"),
         (param, {}, "'a' is a numpyro.param"),
         (subsample, {}, "'rows' takes a subsample of"),
         (two_plates, {}, "The plates .* all have a size that follows the rows; name theirs"),
@@ -349,7 +383,7 @@ def test_the_plate_of_rows_is_the_one_of_what_is_observed():
 
     for rows in (None, "rows"):
         assert from_numpyro(model, EXAMPLE, rows=rows).loglikelihood_fn({"beta": 0.0}, EXAMPLE).shape == (1,)
-    with pytest.raises(ModelError, match="'y' is not in the plate of rows, 'idle'"):
+    with pytest.raises(ModelError, match="No observed site is in the plate of rows, 'idle'; put 'y' there"):
         from_numpyro(model, EXAMPLE, rows="idle")
 
 

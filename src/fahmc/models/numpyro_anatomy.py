@@ -35,6 +35,7 @@ from fahmc.models.numpyro_sites import (
     plain,
     plates_of,
 )
+from fahmc.models.numpyro_tries import first_row_for, possible_outcomes, unlike_rows
 
 # Double precision, in another order of sums.
 _ROUNDING = 1e-8
@@ -47,7 +48,10 @@ class Anatomy:
     rows: str
     """The plate of rows."""
     latents: tuple[str, ...]
+    prior: tuple[str, ...]
+    """The latents, and what is observed outside of the plate of rows, whatever the rows: soft constraints, factors."""
     observed: tuple[str, ...]
+    """In the plate of rows."""
     derived: tuple[str, ...]
     """Deterministic sites that do not depend on rows."""
     supports: Mapping[str, Any]
@@ -75,11 +79,13 @@ class Look:
         self.program = program
         with jax.enable_x64(True):
             places = {SITE: np.arange(NUM_ROWS[0]) % NUM_SITES[0]} if program.is_by_site else {}
-            tries = _unlike_rows(program.example) | places
+            tries = unlike_rows(program.example) | places
             self.tries = {name: jnp.asarray(values) for name, values in tries.items()}
             large = _attempt(self._run, self.tries, NUM_SITES[0], 0.3)
             small = _attempt(self._run, {name: values[:1] for name, values in self.tries.items()}, NUM_SITES[1], -0.5)
             self.anatomy = _dissect(program, large, small, rows, self.tries)
+            outcomes = {column: large[name] for name, column in self.anatomy.columns.items()}
+            self.tries |= possible_outcomes(outcomes, self.tries)
             self.values = {name: large[name]["value"] for name in self.anatomy.latents}
             self._check_rows_alone()
 
@@ -96,9 +102,12 @@ class Look:
             trace = self.program.run(self.values, rows, num_sites=NUM_SITES[0])
             fits = {name: row_sums(log_density(trace[name]), trace[name], anatomy.rows) for name in anatomy.observed}
             derived = {name: jnp.asarray(trace[name]["value"]) for name in anatomy.derived}
-            return fits, prior_terms(trace, anatomy.latents), derived
+            return fits, prior_terms(trace, anatomy.prior), derived
 
         fits, prior, derived = _attempt(parts, tries)
+        if not (can_occur := np.isfinite(sum(map(np.asarray, fits.values())))).all() and can_occur[0]:
+            self.tries = tries = first_row_for(~can_occur, tries)
+            fits, prior, derived = _attempt(parts, tries)
         alone = [
             _attempt(parts, {name: values[i : i + 1] for name, values in tries.items()}) for i in range(NUM_ROWS[0])
         ]
@@ -114,11 +123,17 @@ class Look:
                     "over rows. What rows share (means, scales, counts of rows) must come as constants or as columns."
                 )
         for name, together in prior.items():
-            if not all(_close(together, own[1][name]) for own in alone):
+            if all(_close(together, own[1][name]) for own in alone):
+                continue
+            if name not in anatomy.latents:
                 raise ModelError(
-                    f"The prior of {name!r} depends on the rows, which no single owner has all of. Write it without "
-                    "them, or give what it needs as constants."
+                    f"The observed site {name!r} depends on rows, but it is not in their plate, {anatomy.rows!r}; put "
+                    "it there, so that each of its terms is a row's."
                 )
+            raise ModelError(
+                f"The prior of {name!r} depends on the rows, which no single owner has all of. Write it without "
+                "them, or give what it needs as constants."
+            )
         kept = [name for name in anatomy.derived if all(_close(derived[name], own[2][name]) for own in alone)]
         self.anatomy = replace(anatomy, derived=tuple(kept))
 
@@ -133,19 +148,6 @@ class Look:
         with jax.enable_x64(True):
             found = _attempt(jax.jit(lambda values: (one(values, self.tries), other(values, self.tries))), self.values)
             return _close(*found)
-
-
-def _unlike_rows(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return three unlike rows, the first the example's own."""
-
-    def unlike(values: np.ndarray) -> np.ndarray:
-        values = np.resize(values, (NUM_ROWS[0], *values.shape[1:]))
-        shift = np.arange(NUM_ROWS[0]).reshape(-1, *[1] * (values.ndim - 1))
-        if values.dtype.kind == "b":
-            return values ^ (shift % 2 == 1)
-        return values + shift if values.dtype.kind in "iu" else values * (1 + shift / 7) + shift / 20
-
-    return {name: unlike(values) for name, values in example.items()}
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -167,9 +169,9 @@ def _dissect(program: Program, large: Trace, small: Trace, plate: str | None, ro
         )
     samples = [name for name, site in large.items() if site["type"] == "sample"]
     latents = tuple(name for name in samples if is_latent(large[name]))
-    observed = tuple(name for name in samples if name not in latents)
     derived = tuple(name for name, site in large.items() if site["type"] == "deterministic")
-    plate = _plate_of_rows(large, small, observed, plate)
+    plate = _plate_of_rows(large, small, [name for name in samples if name not in latents], plate)
+    observed = tuple(name for name in samples if name not in latents and plate in plates_of(large[name]))
     site_axes = {}
     for name in (*latents, *derived):
         if name in latents:
@@ -193,6 +195,7 @@ def _dissect(program: Program, large: Trace, small: Trace, plate: str | None, ro
     return Anatomy(
         rows=plate,
         latents=latents,
+        prior=tuple(name for name in samples if name not in observed),
         observed=observed,
         derived=derived,
         supports={name: plain(supports[name]) for name in latents if not is_free(supports[name])},
@@ -222,17 +225,15 @@ def _plate_of_rows(large: Trace, small: Trace, observed: Sequence[str], named: s
             f"No plate has the number of rows as its size; put {', '.join(map(repr, observed))} under "
             '`with numpyro.plate("rows", x.shape[0]):`, so that each of its terms is a row\'s.'
         )
-    about = [name for name in found if all(name in plates_of(large[site]) for site in observed)] or found
+    about = [name for name in found if any(name in plates_of(large[site]) for site in observed)]
     if named is None and len(about) > 1:
         raise ModelError(f"The plates {', '.join(about)} all have a size that follows the rows; name theirs: rows=....")
-    plate = about[0] if named is None else named
-    for name in observed:
-        if plate not in plates_of(large[name]):
-            raise ModelError(
-                f"The observed site {name!r} is not in the plate of rows, {plate!r}; put it there, so that each of its "
-                "terms is a row's."
-            )
-    return plate
+    if not about or (named is not None and named not in about):
+        raise ModelError(
+            f"No observed site is in the plate of rows, {named or found[0]!r}; put {', '.join(map(repr, observed))} "
+            "there, so that each of its terms is a row's."
+        )
+    return named or about[0]
 
 
 def _site_dim(large: Trace, small: Trace) -> str:

@@ -112,7 +112,7 @@ class _Parts:
         return _row_fits(self.program, self.anatomy, seen, batch)
 
     def logprior(self, position: Position) -> Array:
-        first, *others = prior_terms(self._at(position), self.anatomy.latents).values()
+        first, *others = prior_terms(self._at(position), self.anatomy.prior).values()
         return sum(others, first)
 
     def view(self, position: Position) -> Position:
@@ -128,7 +128,9 @@ class _Parts:
         return {name: trace[name]["value"] for name in self.anatomy.latents}
 
     def prior_fn(self, num_sites: int = 1) -> Callable[[Key, Batch], Position] | None:
-        """Return how to draw from the prior, or None where it is improper."""
+        """Return how to draw from the prior; None where it is improper, or has terms that are observed."""
+        if len(self.anatomy.prior) > len(self.anatomy.latents):
+            return None
 
         def draw(key: Key, batch: Batch) -> Position:
             trace = self.program.run({}, num_sites=num_sites, key=key)

@@ -7,7 +7,7 @@ row's client by its place and how many clients there are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 
 from fahmc.data.places import SITE
 from fahmc.errors import ModelError, nearest
-from fahmc.types import Key, Position
+from fahmc.types import Key
 
 NUM_SITES = "num_sites"
 Trace = Mapping[str, dict[str, Any]]
@@ -65,6 +65,11 @@ class Program:
                     f"The NumPyro model takes {name!r}, which is neither a column of the example's rows "
                     f"({', '.join(example)}) nor in constants{nearest(name, example)}"
                 )
+        if not columns:
+            raise ModelError(
+                f"The NumPyro model takes none of the example's columns ({', '.join(example)}): its arguments are "
+                "found by name, so it must name them."
+            )
         return cls(function, columns, dict(constants), is_by_site)
 
     def run(
@@ -148,9 +153,9 @@ def row_sums(values: Array, site: dict[str, Any], plate: str) -> Float[Array, " 
     return jnp.sum(rows.reshape(len(rows), -1), axis=1)
 
 
-def prior_terms(trace: Trace, latents: Position) -> dict[str, Array]:
+def prior_terms(trace: Trace, sites: Iterable[str]) -> dict[str, Array]:
     """Return the log prior by site."""
-    return {name: jnp.sum(log_density(trace[name])) for name in latents}
+    return {name: jnp.sum(log_density(trace[name])) for name in sites}
 
 
 def _parameters_of(function: Any) -> dict[str, bool]:

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to, constraints
-from numpyro.distributions.distribution import Unit
 from numpyro.primitives import Messenger
 
 from fahmc.errors import ModelError
@@ -41,13 +40,6 @@ def _check_kind(name: str, site: dict[str, Any]) -> None:
         raise ModelError(
             f"The plate {name!r} takes a subsample of {site['args'][1]} from {site['args'][0]}; leave subsample_size "
             "out: fahmc draws minibatches itself, fahmc.Minibatch(size)."
-        )
-    if site["type"] != "sample":
-        return
-    if isinstance(innermost(site["fn"]), Unit):
-        raise ModelError(
-            f"{name!r} is a numpyro.factor, of which nobody can tell whether it is the prior's or the rows'; write it "
-            "as the log density of a site, numpyro.sample."
         )
     if not is_latent(site):
         return
