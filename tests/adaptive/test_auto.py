@@ -151,14 +151,16 @@ def test_one_mode_raises_no_doubt(logistic_study):
 FLAT = fahmc.models.logistic_regression(prior_scale=None, intercept_scale=None)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_data_without_a_posterior_are_refused(dtype):
+@pytest.mark.parametrize(("dtype", "intercept_scale"), [("float32", None), ("float64", 10.0)])
+def test_data_without_a_posterior_are_refused(dtype, intercept_scale):
+    """Also where the prior bounds another parameter, which hides nothing along the ray that it leaves free."""
+    model = fahmc.models.logistic_regression(prior_scale=None, intercept_scale=intercept_scale)
     x = np.random.default_rng(0).normal(size=(60, 3))
     with pytest.raises(ModelError, match=r"no posterior to sample: the likelihood does not fall.*separable data"):
-        sample(FLAT, deal(x, (x[:, 0] > 0) * 1.0), dtype=dtype)
+        sample(model, deal(x, (x[:, 0] > 0) * 1.0), dtype=dtype)
     y = (x[:, 0] + np.random.default_rng(1).normal(size=60) > 0) * 1.0
     with pytest.raises(ModelError, match="no posterior to sample: the rows leave a combination"):
-        sample(FLAT, deal(np.column_stack([x, x[:, 0] + x[:, 1]]), y), dtype=dtype)
+        sample(model, deal(np.column_stack([x, x[:, 0] + x[:, 1]]), y), dtype=dtype)
 
 
 def test_a_flat_prior_is_fine_where_rows_bound_the_posterior(logistic_study):

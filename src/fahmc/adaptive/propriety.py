@@ -19,13 +19,23 @@ _NUM_AXES = 3
 
 
 def is_flat_somewhere(knowledge: Knowledge) -> bool:
-    """Whether the prior alone bounds not every direction; only told of priors that are Gaussian or flat."""
+    """Whether the prior alone bounds not every direction."""
+    return flat_directions(knowledge).shape[1] > 0
+
+
+def flat_directions(knowledge: Knowledge) -> np.ndarray:
+    """Return a basis of the directions that the prior does not bound, [size, direction].
+
+    Only told of priors that are Gaussian or flat; none of others.
+    """
+    size = len(knowledge.start)
     if knowledge.affine is None or not knowledge.is_identity:
-        return False
-    scales = np.sqrt(np.maximum(np.diag(knowledge.affine.curvature), 0.0))
-    if not scales.all():
-        return True
-    return bool(np.linalg.eigvalsh(knowledge.affine.curvature / scales[:, None] / scales).min() < 1e-12)
+        return np.zeros((size, 0))
+    curvature = knowledge.affine.curvature
+    scales = np.sqrt(np.maximum(np.diag(curvature), 0.0))
+    scales[scales == 0] = 1.0
+    values, vectors = np.linalg.eigh(curvature / scales[:, None] / scales)
+    return vectors[:, values < 1e-12] / scales[:, None]
 
 
 def check_curvature(knowledge: Knowledge, precision: np.ndarray, dtype: np.dtype) -> None:
@@ -37,13 +47,20 @@ def check_curvature(knowledge: Knowledge, precision: np.ndarray, dtype: np.dtype
         raise improper(f"the rows leave a combination of the parameters free{more}")
 
 
-def ray_points(law: Gaussian, start: np.ndarray) -> np.ndarray:
-    """Return points far out, along the widest directions of the surrogate, the way from the start, and backwards."""
-    scales = np.sqrt(np.diag(law.covariance))
-    vectors = np.linalg.eigh(law.covariance / scales[:, None] / scales)[1]
-    axes = [*(vectors[:, -_NUM_AXES:] * scales[:, None]).T, law.mean - start]
-    lengths = [np.linalg.norm(np.linalg.solve(law.factor, axis)) for axis in axes]
-    units = np.array([axis / length for axis, length in zip(axes, lengths, strict=True) if length > 0])
+def ray_points(law: Gaussian, start: np.ndarray, flat: np.ndarray) -> np.ndarray:
+    """Return points far out in ``flat`` directions: the surrogate's widest there, the way from the start, backwards.
+
+    Along others the prior grows however the likelihood goes, and nothing would be seen of it.
+    """
+    # φ = mean + flat v, whose part of the surrogate has the precision (F⁻¹ flat)′(F⁻¹ flat).
+    inside = np.linalg.solve(law.factor, flat)
+    covariance = np.linalg.inv(inside.T @ inside)
+    scales = np.sqrt(np.diag(covariance))
+    vectors = np.linalg.eigh(covariance / scales[:, None] / scales)[1]
+    way = covariance @ inside.T @ np.linalg.solve(law.factor, law.mean - start)
+    axes = [*(vectors[:, -_NUM_AXES:] * scales[:, None]).T, way]
+    lengths = [np.linalg.norm(inside @ axis) for axis in axes]
+    units = np.array([flat @ axis / length for axis, length in zip(axes, lengths, strict=True) if length > 0])
     return law.mean + _FAR * np.concatenate([units, -units])
 
 

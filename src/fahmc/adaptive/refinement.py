@@ -15,7 +15,7 @@ from collections.abc import Generator
 import numpy as np
 
 from fahmc.adaptive.inquiry import Evidence, Inquiry, Law
-from fahmc.adaptive.propriety import check_rays, is_flat_somewhere, ray_points
+from fahmc.adaptive.propriety import check_rays, flat_directions, ray_points
 from fahmc.adaptive.questions import Scatter, is_seen, pack, unpack_symmetric
 from fahmc.adaptive.scouts import MOST_FOR_SCOUTS, NUM_ASKED
 from fahmc.adaptive.surrogate import Quadratic, fit_quadratic
@@ -61,7 +61,8 @@ def look(
     size, seen = run.target.num_seen, law.seen
     scouts, positions = inquiry.send_scouts(seen), _positions(inquiry, law)
     sent = {} if positions is None else {"points": knowledge.views(positions)}
-    rays = ray_points(seen, inquiry.starts_seen.mean(axis=0)) if is_flat_somewhere(knowledge) else np.zeros((0, size))
+    flat = flat_directions(knowledge)
+    rays = ray_points(seen, inquiry.starts_seen.mean(axis=0), flat) if flat.size else np.zeros((0, size))
     question = Scatter(size, inquiry.num_points, is_sent=bool(sent), num_scouts=NUM_ASKED, num_probes=1 + len(rays))
     probes = np.concatenate([loss.center[None], rays])
     asked = {"center": seen.mean, "factor": pack(seen.factor), "scouts": scouts.asked, "probes": probes}
