@@ -317,9 +317,11 @@ def test_the_outcome_points_to_the_model_that_is_for_it(tmp_path):
     assert "softmax_regression, or ordered_regression if they have an order" in words("pain")
     assert 'Write the classes as 0 to 1, as outcome_levels = ["1", "2"] does' in words("grade")
     assert "linear_regression" in words("weight")
-    assert "softmax_regression" in words("mood") and "Its levels are bad, good, so-so." in words("mood")
+    assert "for softmax_regression, or for ordered_regression" in words("mood")
+    assert "line 4: outcome 'mood' is text with the levels [" in words("mood")
     ordered = 'name = "ordered_regression"\nnum_classes = 3'
-    assert "line 5: say in which order" in words("mood", ordered)
+    assert "line 5: outcome 'mood' is text" in words("mood", ordered)
+    assert 'outcome_levels = ["bad", "good", "so-so"], or so' in words("mood", ordered)
     assert "line 7: outcome 'mood' has the level 'so-so'" in words("mood", ordered, 'outcome_levels = ["bad", "good"]')
     (tmp_path / "south.csv").unlink()
     assert "study.toml, line 9: " in words("pain") and "south.csv" in words("pain")

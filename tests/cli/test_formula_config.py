@@ -95,12 +95,12 @@ def test_what_is_wrong_with_a_formula_is_refused_with_its_line(tmp_path, old, ne
 def test_what_only_the_tables_can_tell_is_refused_when_they_are_read(tmp_path):
     with pytest.raises(DataError, match=re.escape("the formula takes log(Group), but column 'Group' is text")):
         build(load(tmp_path, "Group *", "log(Group) *"))
-    with pytest.raises(SettingsError, match=r"^study.toml, line 8: client 'KY': y must be a class from 0 to 1"):
+    with pytest.raises(SettingsError, match=r"^study.toml, line 8: client 'KY': the outcome 'BL..BOP' must be 0 or 1"):
         build(
             load(
                 tmp_path,
                 "`Preg.ended...37.wk` ~ Group",
-                "Education ~ Group",
+                "`BL..BOP` ~ Group",
                 STUDY.replace('outcome_positive = "Yes"', ""),
             )
         )

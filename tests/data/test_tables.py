@@ -78,9 +78,10 @@ def test_scale_is_that_of_all_rows_together():
 
 def test_outcomes_with_classes_and_counts():
     text = frames(a={"x": [0, 1, 0], "y": ["low", "high", "mid"]}, b={"x": [1, 0, 1], "y": ["low", "low", "low"]})
-    study = build_study(text, Columns("y"))
-    assert study.outcome_levels == ("high", "low", "mid")
-    assert study.clients["a"]["y"].tolist() == [1, 0, 2] and study.clients["b"]["y"].dtype.kind == "i"
+    with pytest.raises(DataError, match=r'say in which .* 0, 1, ...: outcome_levels = \["high", "low", "mid"\], or so'):
+        build_study(text, Columns("y"))
+    study = build_study(text, Columns("y", outcome_levels=["low", "mid", "high"]))
+    assert study.clients["a"]["y"].tolist() == [0, 2, 1] and study.clients["b"]["y"].dtype.kind == "i"
     # One client holds whole numbers only, yet both get floats: a federation needs one kind.
     mixed = build_study(frames(a={"x": [0, 1], "y": [1, 2]}, b={"x": [0, 1], "y": [0.5, 2.0]}), Columns("y"))
     assert [rows["y"].dtype.kind for rows in mixed.clients.values()] == ["f", "f"] and mixed.outcome_levels == ()

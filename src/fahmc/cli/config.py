@@ -7,7 +7,6 @@ class that they name, so the file takes exactly what the library takes. Every re
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -256,10 +255,6 @@ def _read_untouched(data: DataSection, folder: Path) -> dict[str, Any]:
 def _check_outcome(config: Config, model: fahmc.Model, study: Study) -> None:
     """Let the model look at the outcome now, while the line that chose it is known."""
     source = config._source
-    if config.model.get("name") == "ordered_regression" and study.outcome_levels and not config.data.outcome_levels:
-        levels = json.dumps(list(study.outcome_levels), ensure_ascii=False)
-        message = f"say in which order the outcome's levels stand, from the lowest: outcome_levels = {levels}, or so."
-        raise source.refusal(("data", "outcome"), message)
     for client, rows in study.clients.items():
         complaint = model.validate_fn(rows) if model.validate_fn is not None else None
         if complaint:

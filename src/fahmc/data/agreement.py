@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -185,6 +186,7 @@ def _pooled(at_clients: Sequence[ColumnSummary]) -> Scale:
 
 
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:
+    """Return the levels in their order, which the user has to say: in any other, an ordered regression fits as well."""
     outcome, positive = columns.named_outcome, columns.outcome_positive
     are_codes = positive is not None or bool(columns.outcome_levels)
     levels = _agreed_levels(outcome, at_clients, are_codes)
@@ -207,5 +209,10 @@ def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -
                 f"outcome {outcome!r} has the levels {levels}; outcome_positive = {positive!r} must be one of two.",
                 setting="outcome_positive",
             )
-        levels.sort(key=lambda level: level == positive)
-    return tuple(levels)
+        return tuple(sorted(levels, key=lambda level: level == positive))
+    raise DataError(
+        f"outcome {outcome!r} is text with the levels {levels}, which are classes for softmax_regression, or for "
+        "ordered_regression if they have an order; say in which they count as 0, 1, ...: outcome_levels = "
+        f"{json.dumps(levels, ensure_ascii=False)}, or so.",
+        columns=[outcome],
+    )

@@ -18,8 +18,8 @@ class Columns:
     """What a study takes from every client's table, the same at all of them."""
 
     outcome: Name | None = None
-    """Column to predict. Text with two levels needs ``outcome_positive``; text with more becomes classes 0, 1, ... in
-    alphabetical order or that of ``outcome_levels``; numbers stay. Without an outcome, npz arrays go as they are."""
+    """Column to predict. Text needs ``outcome_levels`` or, with two levels, ``outcome_positive``; numbers stay. Without
+    an outcome, npz arrays go as they are."""
     features: Sequence[Name] | None = None
     """Columns to predict from; by default all but the outcome and those that say how a row counts. Numbers stay
     numbers. Text becomes one 0/1 column for each level but the alphabetically first."""
