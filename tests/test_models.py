@@ -96,6 +96,8 @@ def test_offsets_are_added_and_weights_multiply():
     [
         (models.linear_regression(), {"offset": [0.0, np.inf]}, "offset must be a finite number, but row 1 has inf"),
         (models.linear_regression(), {"offset": [[0.0], [1.0]]}, r"offset must be \[row\], but it has shape \(2, 1\)"),
+        (models.poisson_regression(), {"offset": [0.0, 365.0]}, "offset of row 1 is 365, with which .* the logarithm"),
+        (models.weibull_survival(), {"offset": [365.0, 0.0]}, "offset of row 0 is 365, with which .* the logarithm"),
         (models.linear_regression(), {"weight": [-1, 1]}, "weight must be .* 0 or more, but row 0 has -1"),
         (models.linear_regression(), {"weight": [1.0, np.nan]}, "weight must be a finite number, 0 or more, but row 1"),
         (models.softmax_regression(2), {"offset": [0.0, 1.0]}, "would be added to every class"),

@@ -19,7 +19,7 @@ from fahmc import door
 from fahmc.density.model import Linear, Model
 from fahmc.hints import Name, Positive, Width
 from fahmc.models.parameters import Parameter
-from fahmc.models.rows import check_columns, check_extras
+from fahmc.models.rows import check_columns, check_extras, check_offset
 from fahmc.models.site_effects import Shifted, SiteEffects, with_site_effects
 from fahmc.priors.normal import Flat, Normal, flat_draw, normal_prior, normal_words
 from fahmc.priors.prior import COEFFICIENTS, Prior, is_of_coefficients
@@ -153,6 +153,7 @@ def generalized_linear(
 
     def validate(batch: Batch) -> str | None:
         complaint = check_columns(batch) or check_extras(batch, has_classes=bool(outputs), uses=uses)
+        complaint = complaint or check_offset(batch, inverse_link)
         return complaint or (None if validate_fn is None else validate_fn(batch))
 
     rows = Shifted(

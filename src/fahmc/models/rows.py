@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from fahmc.types import Batch
 
@@ -42,6 +44,18 @@ def check_extras(batch: Batch, has_classes: bool, uses: Collection[str] = ()) ->
         if name in batch and (complaint := check_array(batch, name, _IS_ALLOWED[name], allowed)):
             return complaint
     return None
+
+
+def check_offset(batch: Batch, inverse_link: Callable[[Array], Array]) -> str | None:
+    """Say where an offset alone makes predictions overflow: an exposure as it stands, whose logarithm was meant."""
+    if "offset" not in batch:
+        return None
+    offset = np.asarray(batch["offset"])
+    bad = np.flatnonzero(~np.isfinite(inverse_link(jnp.asarray(offset, jnp.float32))))
+    return (
+        f"offset of row {bad[0]} is {offset[bad[0]]:g}, with which what the model predicts is too large a number. An "
+        "offset is added to the predictor: of an exposure give the logarithm; in a table, name the column as exposure."
+    ) if bad.size else None  # fmt: skip
 
 
 def check_outcome(is_allowed: Callable[[np.ndarray], np.ndarray], allowed: str) -> Callable[[Batch], str | None]:

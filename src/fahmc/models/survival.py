@@ -178,7 +178,7 @@ def _proportional_hazards(baseline: _Baseline, horizon: float | None) -> _Propor
 
     return {
         "row_loglikelihood": row_loglikelihood,
-        "inverse_link": lambda eta: eta,
+        "inverse_link": jnp.exp,
         "predict_row": predict_row,
         "sample_row": sample_row,
         "validate_fn": check_survival,
