@@ -152,6 +152,53 @@ class Refusal(enum.Enum):
         "own_checks in its own file.",
         "what the question names",
     )
+    KIT = FederationError, "this site's kit cannot be read, so it cannot say who it is; its log says more."
+    ROSTER = (
+        FederationError,
+        "those who are to take part are not the sites that its kit names: {} differ. All sites need kits that were made "
+        "together, and all of them take part in every run.",
+        "some",
+    )
+    FOREIGN_CERTIFICATE = (
+        FederationError,
+        "the certificate that was shown for {} is not of this study's authority. Find out who put it there before you "
+        "go on; sites need kits that were made together.",
+        "a site",
+    )
+    OTHER_CERTIFICATE = (
+        FederationError,
+        "the certificate that was shown for {} is somebody else's, or does not hold now. Find out who put it there "
+        "before you go on.",
+        "a site",
+    )
+    SWAPPED_KEY = (
+        FederationError,
+        "the key that was shown for {} is not the one that this site signed. Whoever put it there could have read what "
+        "the secure sum hides: find out before you go on.",
+        "a site",
+    )
+    TWO_SITES = (
+        FederationError,
+        "this site requires the secure sum (secure_sum in its own file), which hides nothing among fewer than three "
+        "sites: each would know the other's part.",
+    )
+    SUM_REFUSED = (
+        FederationError,
+        "this site requires the secure sum, and {} will not take part in one (secure_sum in their own files).",
+        "others",
+    )
+    NOT_AGREED = FederationError, "the sites were not asked to agree on a secure sum before the run."
+    NOT_SUMMABLE = (
+        FederationError,
+        "the sampler has each site tell numbers of its own, which no secure sum can hide, and a site requires one "
+        "(secure_sum in its own file). Take a sampler whose replies are averaged or summed.",
+    )
+    WEIGHTS = FederationError, "the weights of the sites are not shares that add up to 1."
+    CHANGED_ROWS = (
+        FederationError,
+        "this run was begun with other rows, or with rows written otherwise, in the same job. End the job, then begin "
+        "again.",
+    )
     UNFIT_DRAWS = DataError, "the question does not fit the model or this site's rows; its log says why."
     OTHER_ROWS = DataError, "the models were not fitted to the same rows here, so they cannot be compared."
     SETTINGS = SettingsError, "the model or the sampler cannot be made here; the site's log says why."
