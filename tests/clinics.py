@@ -13,7 +13,6 @@ COLUMNS: dict[str, Any] = {"outcome": "ill", "outcome_positive": "yes", "feature
 # A module that sites lay beside their kits. `steady` is an honest model of their own. The others are honest too, except
 # that at the site called south they break its reply in round 3; after `late`, it also says that it has an old JAX.
 OWN_MODELS = """
-import sys
 import numpy as np
 import fahmc
 from fahmc.engines.flare import work
@@ -23,25 +22,33 @@ steady = fahmc.models.logistic_regression()
 honest = work.Work.local_round
 
 def broken(how):
-    def local_round(self, run, round_index, state):
-        answer = honest(self, run, round_index, state)
-        return how(answer) if self.name == "south" and round_index == 3 else answer
+    def local_round(self, run, round_index, *call):
+        is_due = self.name == "south" and round_index == 3
+        return (how if is_due else honest)(self, run, round_index, *call)
     def build():
         work.Work.local_round = local_round
         return steady
     return build
 
-def with_nan(answer):
-    numbers = np.frombuffer(answer["reply"]["position"], "<f8").copy()
-    numbers[-1] = np.nan
-    return answer | {"reply": {"position": numbers.tobytes()}}
+def with_nan(self, *call):
+    compute = self._program.reply
+    def spoiled(*arguments):
+        reply = compute(*arguments)
+        position = reply["position"].copy()
+        position[-1, -1] = np.nan
+        return reply | {"position": position}
+    self._program.reply = spoiled
+    try:
+        return honest(self, *call)
+    finally:
+        del self._program.reply
 
 def hello(self):
     return {"versions": own_versions() | ({"jax": "0.1.9"} if self.name == "south" else {})}
 
 def late():
     work.Work.hello = hello
-    return broken(lambda answer: answer | {"round": 2})()
+    return broken(lambda self, *call: honest(self, *call) | {"round": 2})()
 
 nan = broken(with_nan)
 """

@@ -9,9 +9,10 @@ from scipy import stats
 import fahmc
 from assertions import FALSE_ALARM, assert_covariance, assert_mean, threshold
 from fahmc.adaptive.exact import metropolis
-from fahmc.adaptive.questions import Expansion, Scatter, is_seen, pack, unpack_lower, unpack_symmetric
+from fahmc.adaptive.questions import Expansion, Scatter, pack, unpack_lower, unpack_symmetric
 from fahmc.adaptive.surrogate import Gaussian, Quadratic, convex, fit_quadratic
 from fahmc.adaptive.weights import smoothed, tempered
+from fahmc.dynamics.evaluation import is_seen
 from fahmc.engines.in_process import InProcess
 from fahmc.runs.plan import make_run
 

@@ -17,6 +17,7 @@ from fahmc.engines.flare.rules import Rules
 from fahmc.engines.flare.survey import survey
 from fahmc.engines.flare.work import Work
 from fahmc.errors import DataError, FederationError
+from kit_forge import Authority
 
 
 def write_tables(folder, **changes: Any):
@@ -36,7 +37,8 @@ def write_tables(folder, **changes: Any):
 
 def workers(files, **rules: Any) -> dict[str, Work]:
     settings: dict[str, Any] = {"columns": "all"} | rules
-    return {name: Work(name, Rules(file=str(file), **settings), bytes(32)) for name, file in files.items()}
+    known = Authority().identities(list(files))
+    return {name: Work(name, Rules(file=str(file), **settings), bytes(32), known[name]) for name, file in files.items()}
 
 
 def asked(work: dict[str, Work], columns: dict[str, Any]) -> dict[str, Any]:

@@ -271,6 +271,10 @@ def take_arrays(**answers: dict[str, Any]):
     def call(sites, method, seconds, arguments, /):
         if method == "hello":
             return {site: {"versions": own_versions()} for site in sites}, {}
+        if method == "greet":
+            return {site: {"hello": {"statement": "", "signature": "", "certificate": ""}} for site in sites}, {}
+        if method == "agree":
+            return dict.fromkeys(sites, {"secure_sum": "off"}), {}
         assert method == "take_arrays"
         return {site: answers.get(site, report()) for site in sites}, {}
 

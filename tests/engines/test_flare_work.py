@@ -30,6 +30,7 @@ from fahmc.engines.flare.work import Work
 from fahmc.engines.order import Order
 from fahmc.errors import DataError, FederationError, ModelError, SettingsError
 from fahmc.runs.plan import make_run
+from kit_forge import Authority
 from own_samplers import Clipped, ServerLangevin, Unlisted
 
 MODEL = fahmc.models.logistic_regression(prior_scale=2.0)
@@ -64,8 +65,9 @@ def shorter(tmp_path_factory):
 
 def workers(tables, secret: int = 0, **rules: Any) -> dict[str, Work]:
     settings = {"columns": ["age", "group", "ill"], "minimum_rows": 30} | rules
+    known = Authority().identities(list(tables))
     return {
-        name: Work(name, Rules(file=str(file), **settings), bytes([secret, place] * 16))
+        name: Work(name, Rules(file=str(file), **settings), bytes([secret, place] * 16), known[name])
         for place, (name, file) in enumerate(tables.items())
     }
 
@@ -148,7 +150,8 @@ class Nearby:
 @pytest.fixture(scope="module")
 def nearby_draws(shorter, short_shuffles, tmp_path_factory):
     """What three sites draw, one after the other, that draw their private parts from a test seed instead of secrets."""
-    work = workers(shorter, private_seed=5, own_samplers=OWN)
+    # Masks where there can be: not for the sampler that is told each site's potential.
+    work = workers(shorter, private_seed=5, own_samplers=OWN, secure_sum="allowed")
     with Nearby(tmp_path_factory.mktemp("server"), work, OWN) as engine:
         yield lambda sampler: fahmc.sample(MODEL, fahmc.Sites(**COLUMNS), sampler, engine=engine, **RUN)
 
@@ -161,18 +164,23 @@ def test_draws_are_those_of_one_process(nearby_draws, shorter, name):
     assert remote.stats.keys() == here.stats.keys()
     for found, expected in ((remote.positions, here.positions), (remote.stats, here.stats)):
         for part, values in expected.items():
-            # The same arithmetic in another order.
-            np.testing.assert_allclose(found[part], values, rtol=1e-9, atol=1e-12)
+            # The same arithmetic in another order. How far clients stray is known to a share of how far they go, as
+            # the sum over sites is all that is told.
+            rtol, atol = (1e-6, 1e-6) if part == "client_drift" else (1e-9, 1e-12)
+            np.testing.assert_allclose(found[part], values, rtol=rtol, atol=atol)
     assert (remote.gradients is None) == (here.gradients is None)
     if remote.gradients is not None and here.gradients is not None:
         np.testing.assert_allclose(remote.gradients, here.gradients, rtol=1e-9, atol=1e-9)
     assert remote.coords["feature"] == ["age", "group[B]", "group[C]"]
-    assert remote.cost["bytes_to_server"] == here.cost["bytes_to_server"] > 0
-    if isinstance(SAMPLERS[name], ServerLangevin):
+    assert remote.cost["bytes_to_clients"] == here.cost["bytes_to_clients"] > 0
+    is_plain = isinstance(SAMPLERS[name], ServerLangevin)
+    assert (remote.cost["bytes_to_server"] == here.cost["bytes_to_server"]) == is_plain, "words are larger"
+    assert {phase["is_masked"] for phase in remote.account["messages"]} == {not is_plain}
+    if is_plain:
         np.testing.assert_array_equal(remote.stats["num_rows"], 59 + 59 + 39)
         np.testing.assert_array_equal(remote.stats["rounds"], [[1, 2, 3, 4]] * 2)
     else:
-        np.testing.assert_allclose(remote.client_drift, here.client_drift, rtol=1e-9)
+        assert remote.client_drift is None, "nobody knows how far each site strays"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +271,7 @@ def ready(shorter, order):
     """Return a function that makes a site ready for the order, with a secret of its choice."""
 
     def make(secret: int) -> Work:
-        work = workers(shorter, secret)
+        work = workers(shorter, secret, secure_sum="off")
         survey(caller(work), list(work), ASKED, None, 1.0)
         work["south"].prepare(order.text)
         return work["south"]
@@ -448,8 +456,9 @@ def test_a_call_that_takes_too_long_ends_the_worker(monkeypatch, caplog):
 
 
 def test_texts_are_measured_before_they_are_read(tables):
-    north = workers(tables, maximum_megabytes=1)["north"]
-    survey(caller({"north": north}), ["north"], ASKED, None, 1.0)
+    work = workers(tables, maximum_megabytes=1)
+    survey(caller(work), list(work), ASKED, None, 1.0)
+    north = work["north"]
     for method in (north.summarize, north.encode, north.prepare):
         with pytest.raises(Refused, match="takes more memory than the site gives"):
             method("[" * 70_000)

@@ -19,7 +19,8 @@ from own_samplers import ServerLangevin, Unlisted
 pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
 
 # Sites and one process do the same arithmetic in another order.
-assert_equal = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12)
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+assert_equal = functools.partial(np.testing.assert_allclose, **CLOSE)
 RUN: dict[str, Any] = {"num_rounds": 8, "num_warmup_rounds": 3, "thin": 2}
 RUN |= {"num_chains": 2, "seed": 11, "dtype": "float64"}
 SITES = fahmc.Sites(**COLUMNS)
@@ -29,7 +30,6 @@ SAMPLERS = {
     "a phase before the first round": DebiasedFAHMC(
         fahmc.schedules.Stages(0.05, 4), num_leapfrog_steps=3, num_local_steps=2, sync_unit="leapfrog"
     ),
-    "a sampler of one's own": ServerLangevin(0.001),
 }
 SCORES = ("brier", "log_score", "auc")
 PRIVATE = FAHMC(0.05, num_leapfrog_steps=1, num_local_steps=2, momentum_correlation=0.4)
@@ -62,16 +62,15 @@ def test_draws_are_those_of_one_process(engine, pooled_here, name):
     assert remote.stats.keys() == here.stats.keys()
     for found, expected in ((remote.positions, here.positions), (remote.stats, here.stats)):
         for part, values in expected.items():
-            assert_equal(found[part], values)
+            # How far clients stray is the small difference of two sums.
+            np.testing.assert_allclose(
+                found[part], values, **({"rtol": 1e-6, "atol": 1e-6} if part == "client_drift" else CLOSE)
+            )
     assert remote.client_names == here.client_names
     assert remote.settings["clients"] == here.settings["clients"]
-    assert remote.cost["bytes_to_server"] == here.cost["bytes_to_server"] > 0
+    assert remote.cost["bytes_to_server"] > here.cost["bytes_to_server"] > 0, "words are larger than numbers"
+    assert all(phase["is_masked"] for phase in remote.account["messages"]) and remote.client_drift is None
     assert remote.coords["feature"] == ["age", "group[B]", "group[C]"]
-    if name == "a sampler of one's own":
-        assert (remote.stats["num_rows"] == sum(here.settings["clients"].values())).all()
-        np.testing.assert_array_equal(remote.stats["rounds"], [[5, 7, 9, 11]] * 2)
-    else:
-        assert_equal(remote.client_drift, here.client_drift)
 
 
 def test_private_momentum_in_single_precision_and_weights(engine, pooled_here):
@@ -103,6 +102,8 @@ def test_sites_refuse_in_sentences(engine, own_models):
         sample(unlisted)
     with pytest.raises(FederationError, match=r"'north' refuses .*'own_samplers:Unlisted' is not part of fahmc"):
         sample(sampler=Unlisted(0.001))
+    with pytest.raises(FederationError, match=r"'north' refuses .*each site tell numbers of its own, which no secure"):
+        sample(sampler=ServerLangevin(0.001))
     with pytest.raises(DataError, match=r"'north' refuses .*rows do not fit the model or the sampler; its log"):
         sample(fahmc.models.poisson_regression(), outcome="age", outcome_positive=None, features=["group"])
 

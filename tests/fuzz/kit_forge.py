@@ -6,7 +6,7 @@ import shutil
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fahmc.engines.flare.agreement import Identity
 from fahmc.engines.flare.credentials import authority_file, certificate_file, key_file
 from fahmc.engines.flare.kits import Kit
 
@@ -24,6 +25,7 @@ class Authority:
     """Signs certificates for the kits of a study, for any time."""
 
     def __init__(self, study: str = "trial"):
+        self.study = study
         self._key, self._name = ec.generate_private_key(ec.SECP256R1()), _name(study)
         self.certificate = self._sign(study, self._key, timedelta(days=-1000), timedelta(days=1000), is_authority=True)
 
@@ -36,6 +38,16 @@ class Authority:
             file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         kinds = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         key_file(kit).write_bytes(key.private_bytes(serialization.Encoding.PEM, *kinds))
+
+    def identities(self, sites: Sequence[str], owners: Mapping[str, str] | None = None) -> dict[str, Identity]:
+        """Return who sites are, as if read from their kits; ``owners`` has other names for their certificates."""
+        made = {}
+        for site in sites:
+            key = ec.generate_private_key(ec.SECP256R1())
+            owner = (owners or {}).get(site, site)
+            certificate = self._sign(owner, key, timedelta(days=-1), timedelta(days=300))
+            made[site] = Identity(site, self.study, tuple(sites), certificate, key, self.certificate)
+        return made
 
     def _sign(
         self,

@@ -13,10 +13,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from fahmc.adaptive.inquiry import Evidence, Inquiry
-from fahmc.adaptive.questions import Scatter, is_seen, pack
+from fahmc.adaptive.questions import Scatter, pack
 from fahmc.adaptive.scouts import MOST_FOR_SCOUTS, NUM_ASKED
 from fahmc.adaptive.surrogate import Gaussian
 from fahmc.adaptive.weights import K_HAT_LIMIT, Weights, tempered
+from fahmc.dynamics.evaluation import is_seen
 from fahmc.dynamics.sampler import Phase, PhaseResult
 
 MOST_DIMENSIONS = 30

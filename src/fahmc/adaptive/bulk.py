@@ -15,8 +15,9 @@ import numpy as np
 
 from fahmc.adaptive.inquiry import Inquiry
 from fahmc.adaptive.propriety import check_curvature
-from fahmc.adaptive.questions import Expansion, is_seen, sends_triangles, unpack_symmetric
+from fahmc.adaptive.questions import Expansion, sends_triangles, unpack_symmetric
 from fahmc.adaptive.surrogate import Quadratic
+from fahmc.dynamics.evaluation import is_seen
 from fahmc.dynamics.sampler import Phase, PhaseResult
 from fahmc.errors import ModelError
 

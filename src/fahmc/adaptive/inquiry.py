@@ -14,11 +14,12 @@ from fahmc import tree
 from fahmc.adaptive.knowledge import Knowledge
 from fahmc.adaptive.nuts import Nuts
 from fahmc.adaptive.propriety import improper
-from fahmc.adaptive.questions import Scatter, is_seen
+from fahmc.adaptive.questions import Scatter
 from fahmc.adaptive.scouts import Scouts
 from fahmc.adaptive.surrogate import Gaussian, Quadratic, gaussian_posterior
 from fahmc.adaptive.weights import K_HAT_LIMIT, Weights, smoothed
 from fahmc.density.supports import present
+from fahmc.dynamics.evaluation import is_seen
 from fahmc.dynamics.sampler import Outcome, Phase, PhaseResult
 from fahmc.engines.run import Run, first_chain
 from fahmc.errors import ModelError

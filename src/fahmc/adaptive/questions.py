@@ -28,16 +28,13 @@ from jaxtyping import Array, Float
 
 from fahmc import keys
 from fahmc.density.target import Target
+from fahmc.dynamics.evaluation import UNSEEN, is_seen
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler
 from fahmc.registry import register
 from fahmc.types import ChainKeys, Client, Message, Vector
 
 # Points that a site looks at together: enough to keep the processor busy, few enough to hold their rows' terms.
 _TOGETHER = 64
-_UNSEEN = 1e30
-"""What a site replies for a loss that is not finite, so that one bad point does not end the run."""
-
-
 # Up to this size triangles are as good as free, so that points which merely look around ask for them too.
 _SMALL = 64
 
@@ -231,7 +228,7 @@ class Scatter(_Question):
 
             def loss_alone(point: Vector) -> Array:
                 value = loss(point, first)
-                return jnp.where(jnp.isfinite(value), value, _UNSEEN)
+                return jnp.where(is_seen(value), value, UNSEEN)
 
             if self.wants_fit:
                 factor = unpack_lower(state["factor"], self.size)
@@ -280,13 +277,9 @@ def _loss_fn(target: Target, client: Client) -> Any:
 
 def _finite(answer: Message) -> Message:
     """Return an answer as it is, or one that says that nothing is known here."""
-    is_finite = jnp.stack([jnp.isfinite(value).all() for value in answer.values()]).all()
+    is_in_range = jnp.stack([(jnp.abs(value) < UNSEEN).all() for value in answer.values()]).all()
+    is_known = is_in_range & is_seen(answer["loss"])
     return {
-        name: jnp.where(is_finite, value, _UNSEEN if name == "loss" else 0).astype(value.dtype)
+        name: jnp.where(is_known, value, UNSEEN if name == "loss" else 0).astype(value.dtype)
         for name, value in answer.items()
     }
-
-
-def is_seen(loss: np.ndarray) -> np.ndarray:
-    """Whether all sites found a finite loss."""
-    return np.abs(loss) < 1e-3 * _UNSEEN

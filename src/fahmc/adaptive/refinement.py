@@ -16,9 +16,10 @@ import numpy as np
 
 from fahmc.adaptive.inquiry import Evidence, Inquiry, Law
 from fahmc.adaptive.propriety import check_rays, flat_directions, ray_points
-from fahmc.adaptive.questions import Scatter, is_seen, pack, unpack_symmetric
+from fahmc.adaptive.questions import Scatter, pack, unpack_symmetric
 from fahmc.adaptive.scouts import MOST_FOR_SCOUTS, NUM_ASKED
 from fahmc.adaptive.surrogate import Quadratic, fit_quadratic
+from fahmc.dynamics.evaluation import is_seen
 from fahmc.dynamics.sampler import Phase, PhaseResult
 
 # Rounds after which the quadratic is taken to be as good as it gets.

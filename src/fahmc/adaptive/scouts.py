@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fahmc.adaptive.questions import is_seen, sends_triangles, unpack_symmetric, way_points
+from fahmc.adaptive.questions import sends_triangles, unpack_symmetric, way_points
 from fahmc.adaptive.surrogate import Gaussian, Quadratic, convex
+from fahmc.dynamics.evaluation import is_seen
 
 # Standard deviations beyond the bulk from which scouts set out in random directions.
 _DISTANCES = (5.0, 10.0, 20.0, 40.0)

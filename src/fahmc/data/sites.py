@@ -53,6 +53,8 @@ class RemoteFederation(Federation):
     reported_sizes: np.ndarray = field(kw_only=True)
     marks: tuple[str, ...] = field(kw_only=True)
     """A checksum of each site's rows, keyed with a secret of the site: shows that rows changed, and nothing else."""
+    secure_sum: str = field(default="off", kw_only=True)
+    """Whether replies are hidden in sums, as all sites settled it: ``"required"``, ``"allowed"`` or ``"off"``."""
     about: dict[str, Any] = field(kw_only=True)
     """What the sites agreed on, as JSON values: names of features, levels, scales, dropped rows."""
 
@@ -64,6 +66,7 @@ class RemoteFederation(Federation):
         marks: Mapping[str, str],
         weights: Mapping[str, float] | None,
         about: dict[str, Any],
+        secure_sum: str = "off",
     ) -> RemoteFederation:
         """Put together what the sites reported; ``example`` is a made-up row, the same for all."""
         names = tuple(sizes)
@@ -75,6 +78,7 @@ class RemoteFederation(Federation):
             reported_sizes=np.array(list(sizes.values())),
             marks=tuple(marks[name] for name in names),
             about=about,
+            secure_sum=secure_sum,
         )
 
     @property

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fahmc.density.target import Target
+from fahmc.dynamics.evaluation import UNSEEN, is_seen
 from fahmc.dynamics.mass import as_array
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, PhaseResult, Sampler
 from fahmc.errors import ModelError, SettingsError
@@ -71,8 +72,8 @@ class SecondOrder(Sampler):
         def client_round(keys, round_index, state, numbers, client) -> Message:
             value, gradient = target.value_and_gradient(state["point"], client)
             reply = {"value": value, "gradient": gradient, "curvature": target.curvature(state["point"], client)}
-            is_finite = jnp.stack([jnp.isfinite(part).all() for part in reply.values()]).all()
-            nowhere = {name: jnp.full_like(part, 1e30 if name == "value" else 0.0) for name, part in reply.items()}
+            is_finite = jnp.stack([(jnp.abs(part) < UNSEEN).all() for part in reply.values()]).all() & is_seen(value)
+            nowhere = {name: jnp.full_like(part, UNSEEN if name == "value" else 0.0) for name, part in reply.items()}
             return {name: jnp.where(is_finite, part, nowhere[name]) for name, part in reply.items()}
 
         return client_round
@@ -85,7 +86,7 @@ def expand(run: Any) -> Generator[Phase, PhaseResult, dict[str, np.ndarray]]:
     for step in range(_MOST_ROUNDS):
         result = yield Phase(f"expansion {step}", SecondOrder(), 1, state=_asked(point, run.dtype))
         answer = {name: np.asarray(value, np.float64) for name, value in result.state.items()}
-        if best is None and answer["value"] > 1e29:
+        if best is None and not is_seen(answer["value"]):
             raise ModelError(
                 "The potential is not finite in the middle of the chains' starts. Start elsewhere (init), or look for "
                 "log(0) and overflow in the model's functions."

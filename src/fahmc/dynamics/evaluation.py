@@ -6,7 +6,7 @@ reply_c = (f_c(θ), ∇f_c(θ)),      f = Σ_c w_c f_c,      ∇f = Σ_c w_c ∇
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,14 @@ from fahmc.density.target import Target
 from fahmc.dynamics.sampler import ClientRound, Exchange, Field, Phase, Sampler, position_fields
 from fahmc.registry import register
 from fahmc.types import Message
+
+UNSEEN = 1e21
+"""What a client replies for a value that is not finite, so that one bad point does not end the run."""
+
+
+def is_seen(value: Any) -> Any:
+    """Whether all clients found a value that tells anything; NumPy's or JAX's."""
+    return abs(value) < 1e-3 * UNSEEN
 
 
 @register("sampler", "_evaluation")

@@ -7,6 +7,9 @@ Of N summands, each is one word or two, integers mod 2⁶⁴:
 
 Narrow is for how far a round moves a chain, which bears on the draws to the last digits; wide for potentials, gradients
 and curvatures, which may be enormous. Neither word of a sum can overflow: |a| < 2⁶³ / N, and |b| ≤ 2⁵⁵ with N < 2⁸.
+
+After all words x_1, …, x_m comes a check, t = 1 + Σ_i r_i x_i mod 2⁶⁴ with r_i = 1, 3, 5, …. Of a sum of N it is
+N + Σ_i r_i Σ x_i; as r_i is odd, no change of a single word goes unnoticed. It says nothing that the others do not.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import math
 from collections.abc import Collection, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fahmc.errors import FahmcError
 
 MOST_SUMMANDS = 2**8 - 1
 WORD = np.dtype("<u8")
+Words = NDArray[np.uint64]
 _NARROW, _COARSE, _FINE = 2.0**-44, 2.0**16, 2.0**-40
 _WORD_RANGE = 2.0**63
 
@@ -33,12 +38,16 @@ class Unfit(FahmcError):
         """Which, of each array that has such numbers."""
 
 
+class Mismatch(FahmcError):
+    """Words that are no sum of what so many clients wrote."""
+
+
 def num_words(shapes: Mapping[str, tuple[int, ...]], narrow: Collection[str] = ()) -> int:
     """Return how many words arrays of these shapes take."""
-    return sum(math.prod(shape) * (1 if name in narrow else 2) for name, shape in shapes.items())
+    return 1 + sum(math.prod(shape) * (1 if name in narrow else 2) for name, shape in shapes.items())
 
 
-def to_words(values: Mapping[str, np.ndarray], num_summands: int, narrow: Collection[str] = ()) -> np.ndarray:
+def to_words(values: Mapping[str, np.ndarray], num_summands: int, narrow: Collection[str] = ()) -> Words:
     """Write arrays one after the other, the wide ones as all a, then all b; raises `Unfit`."""
     if num_summands > MOST_SUMMANDS:
         raise FahmcError(f"{num_summands} clients are more than a secure sum takes, {MOST_SUMMANDS}.")
@@ -56,13 +65,17 @@ def to_words(values: Mapping[str, np.ndarray], num_summands: int, narrow: Collec
             parts.append(np.rint((numbers - large * _COARSE) * (1 / _FINE)).astype(np.int64))
     if unfit:
         raise Unfit(unfit)
-    return np.concatenate(parts).view(WORD) if parts else np.zeros(0, WORD)
+    words = np.concatenate([*parts, np.zeros(1, np.int64)]).view(WORD)
+    words[-1] = _check(words, 1)
+    return words
 
 
 def from_words(
-    words: np.ndarray, shapes: Mapping[str, tuple[int, ...]], narrow: Collection[str] = ()
+    words: Words, num_summands: int, shapes: Mapping[str, tuple[int, ...]], narrow: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Read a sum of what `to_words` wrote."""
+    """Read a sum of what so many clients wrote with `to_words`; raises `Mismatch`."""
+    if words[-1] != _check(words, num_summands):
+        raise Mismatch("the words do not add up to a sum")
     values, place = {}, 0
     signed = words.view(np.int64)
 
@@ -74,3 +87,9 @@ def from_words(
     for name, shape in shapes.items():
         values[name] = take(shape) * _NARROW if name in narrow else take(shape) * _COARSE + take(shape) * _FINE
     return values
+
+
+def _check(words: Words, num_summands: int) -> int:
+    """Return N + Σ_i r_i x_i, of all words but the last."""
+    odd = np.arange(1, 2 * len(words) - 2, 2, dtype=WORD)
+    return (num_summands + int(np.dot(odd, words[:-1]))) % 2**64

@@ -70,19 +70,25 @@ def average(
         return _total([jnp.einsum("c,c...->...", w, part) for w, part in zip(weights, parts, strict=True)])
 
     combined = {name: combine(name, field.combine) for name, field in exchange.reply.items()}
-    arguments = (chain_keys, round_index, state, combined), (0, None, exchange.state, exchange.reply)
-    if exchange.merge_takes_numbers:
-        arguments = (*arguments[0], numbers), (*arguments[1], None)
     squares = None
     if "position" in exchange.reply:
         mean = combined["position"][None]
         squares = of_all([jnp.sum((reply["position"] - mean) ** 2, axis=-1) for reply in replies]).T
-    merged = over_chains(exchange, exchange.merge, arguments[1], exchange.state)(*arguments[0])
+    merged = _merged(exchange, numbers, chain_keys, round_index, state, combined)
     finite_replies = of_all([jax.vmap(partial(_is_finite, exchange.reply))(reply) for reply in replies]).T
     finite = finite_replies, _is_finite(exchange.state, merged)[:, None]
     rows = max(map(len, finite))  # one of the two may have no chains
     is_finite = jnp.concatenate([jnp.broadcast_to(part, (rows, part.shape[1])) for part in finite], axis=1)
     return Average(merged, combined, squares, is_finite)
+
+
+def _merged(
+    exchange: Exchange, numbers: Numbers, chain_keys: ChainKeys, round_index: Array, state: Message, combined: Message
+) -> Message:
+    arguments = (chain_keys, round_index, state, combined), (0, None, exchange.state, exchange.reply)
+    if exchange.merge_takes_numbers:
+        arguments = (*arguments[0], numbers), (*arguments[1], None)
+    return over_chains(exchange, exchange.merge, arguments[1], exchange.state)(*arguments[0])
 
 
 def _total(parts: Sequence[Array]) -> Array:
@@ -149,6 +155,53 @@ def round_closer(exchange: Exchange, weights: np.ndarray) -> CloseRound:
         chain_keys = chain_keys if exchange.has_chains else first_chain(chain_keys)
         stacked = {name: np.stack([reply[name] for reply in replies]) for name in exchange.reply}
         return jax.device_get(close(numbers, chain_keys, np.int32(round_index), state, stacked))
+
+    return close_round
+
+
+class CloseSum(Protocol):
+    """Ends a round of whose replies only the combination is known."""
+
+    def __call__(
+        self,
+        numbers: Numbers,
+        chain_keys: ChainKeys,
+        round_index: int,
+        state: Message,
+        combined: Message,
+        spread: np.ndarray | None,
+        /,
+    ) -> RoundResult:
+        """Merge combined replies into the state; ``spread`` is Σ_c w_c |θ_c − θ̄|², [chain]."""
+        ...
+
+
+def sum_closer(exchange: Exchange, num_clients: int) -> CloseSum:
+    """Return what ends a round whose replies were combined elsewhere, compiled once: no client's drift is known."""
+
+    @jax.jit
+    def close(numbers: Numbers, chain_keys: ChainKeys, round_index: Array, state: Message, combined: Message, spread):
+        merged = _merged(exchange, numbers, chain_keys, round_index, state, combined)
+        is_finite = _is_finite(exchange.state, merged)[:, None]
+        # All clients as one, which has all the weight.
+        squares, weights = (None, None) if spread is None else (spread[:, None], jnp.ones(1, spread.dtype))
+        done = Average(merged, combined, squares, is_finite)
+        stats = statistics(exchange, numbers, weights, round_index, state, done)
+        all_finite = jnp.ones((len(is_finite), num_clients), bool)
+        is_finite = jnp.concatenate([all_finite, is_finite], axis=1)
+        return RoundResult(merged, stats, draw_of(exchange, state, done), None, is_finite)
+
+    def close_round(
+        numbers: Numbers,
+        chain_keys: ChainKeys,
+        round_index: int,
+        state: Message,
+        combined: Message,
+        spread: np.ndarray | None,
+        /,
+    ) -> RoundResult:
+        chain_keys = chain_keys if exchange.has_chains else first_chain(chain_keys)
+        return jax.device_get(close(numbers, chain_keys, np.int32(round_index), state, combined, spread))
 
     return close_round
 

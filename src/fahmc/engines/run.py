@@ -18,6 +18,7 @@ from fahmc.data.sites import RemoteFederation, Sites
 from fahmc.density.model import Model
 from fahmc.density.target import Target
 from fahmc.dynamics.sampler import Exchange, Field, Phase, Sampler, position_fields
+from fahmc.engines.summands import Summands, told_apart
 from fahmc.errors import SettingsError
 from fahmc.fitting import introduce
 from fahmc.registry import structure
@@ -123,6 +124,19 @@ class Run:
             return clients * sum(field.num_bytes(self.num_chains, self.dtype) for field in fields.values())
 
         return {"bytes_to_clients": size(exchange.broadcast), "bytes_to_server": size(exchange.reply)}
+
+    def is_masked(self, phase: Phase) -> bool:
+        """Whether clients' replies are told in sums alone."""
+        asked = isinstance(self.federation, RemoteFederation) and self.federation.secure_sum != "off"
+        return asked and not told_apart(self.exchange(phase))
+
+    def crossing_bytes(self, phase: Phase) -> dict[str, int]:
+        """Return the bytes of `message_bytes` as they really cross: words take more room than numbers."""
+        sizes = self.message_bytes(phase)
+        if self.is_masked(phase):
+            reply = Summands(self.exchange(phase), self.num_chains, self.dtype).num_bytes()
+            sizes["bytes_to_server"] = self.federation.num_clients * reply
+        return sizes
 
 
 class Abandoned(Exception):

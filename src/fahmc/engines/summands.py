@@ -3,7 +3,7 @@
     θ_c of a field that was broadcast as θ     w_c (θ_c − θ)            Σ_c w_c θ_c = θ + Σ_c w_c (θ_c − θ)
     another field that is averaged             w_c r_c                  Σ_c w_c r_c
     a field that is summed                     r_c                      Σ_c r_c
-    where positions are replied                w_c |θ_c − θ|²           Σ_c w_c |θ_c − θ̄|² = Σ_c w_c |θ_c − θ|² − |θ̄ − θ|²
+    where positions are replied                w_c |θ_c − θ|²           Σ_c w_c |θ_c − θ̄|² + |θ̄ − θ|²
 
 Moves are narrow numbers (`fixed_point`), or, if some chain moves too far for these, all numbers are wide.
 """
@@ -11,7 +11,6 @@ Moves are narrow numbers (`fixed_point`), or, if some chain moves too far for th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,8 @@ from fahmc.types import Message
 
 _SPREAD = "|θ_c − θ|²"
 """No field can be called so."""
+# Clients that stray little differ in late digits of squares: these are written with as many more.
+_FINER = 2.0**20
 
 
 class Summands:
@@ -54,7 +55,7 @@ class Summands:
             gap = value - np.asarray(state[name], np.float64) if name in self._moves else value
             added[name] = gap if field.combine == "sum" else weight * gap
             if name == "position":
-                added[_SPREAD] = weight * np.einsum("...d,...d->...", gap, gap)
+                added[_SPREAD] = _FINER * weight * np.einsum("...d,...d->...", gap, gap)
         return {name: added[name] for name in self.shapes}
 
     def combined(self, state: Message, totals: Mapping[str, np.ndarray]) -> tuple[Message, np.ndarray | None]:
@@ -70,7 +71,7 @@ class Summands:
             combined[name] = (np.rint(total) if dtype.kind in "iu" else total).astype(dtype)
         if _SPREAD not in totals:
             return combined, None
-        spread = totals[_SPREAD] - (totals["position"] ** 2).sum(axis=-1)
+        spread = totals[_SPREAD] / _FINER - (totals["position"] ** 2).sum(axis=-1)
         return combined, np.maximum(spread, 0).astype(self._precision)
 
     def chains(self, where: Mapping[str, np.ndarray]) -> list[int]:

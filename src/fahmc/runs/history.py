@@ -237,7 +237,7 @@ class History:
                 for way, part in parts.items()
             }
             if rounds:
-                told.append({"phase": phase.name, "rounds": rounds, **fields})
+                told.append({"phase": phase.name, "rounds": rounds, "is_masked": self._run.is_masked(phase), **fields})
         return told
 
     def _cost(self) -> dict[str, float]:
@@ -247,7 +247,7 @@ class History:
             chains = run.num_chains if run.exchange(phase).has_chains else 1
             row_gradients = phase.sampler.row_gradients(run.federation.sizes)
             spent = {"row_gradients": np.nan if row_gradients is None else row_gradients * chains}
-            spent |= run.message_bytes(phase)
+            spent |= run.crossing_bytes(phase)
             cost |= {name: cost.get(name, 0.0) + float(amount * rounds) for name, amount in spent.items()}
         # Half of a sum would mislead: it is told only where all phases know.
         return {name: amount for name, amount in cost.items() if not np.isnan(amount)}

@@ -40,6 +40,7 @@ from fahmc.engines.order import Order
 from fahmc.engines.run import Block
 from fahmc.errors import FahmcError
 from harness import part
+from kit_forge import Authority
 from odd_values import ODD_NUMBERS, ODD_TEXTS, flip_bytes
 
 SITES = ("north", "south")
@@ -90,13 +91,19 @@ def federation() -> Federation:
     """Make it, once a process."""
     folder = Path(tempfile.mkdtemp(prefix="fahmc-fuzz-wire-"))
     rng, work, secrets = np.random.default_rng(3), {}, []
+    known = Authority().identities(SITES)
     for name, size in zip(SITES, (431, 577), strict=True):
         ages = (rng.normal(7000, 900, size) + 0.137).round(3)
         cells = [f"{age},{'AB'[place % 2]},{place}.5,{'yes' if age > 7000 else 'no'}" for place, age in enumerate(ages)]
         cells[17] = ",A,0,no"
         (folder / f"{name}.csv").write_text("\n".join(["age,group,income,ill", *cells]))
-        rules = Rules(file=str(folder / f"{name}.csv"), columns=["age", "group", "ill"], maximum_megabytes=MEGABYTES)
-        work[name] = Work(name, rules, bytes(32))
+        rules = Rules(
+            file=str(folder / f"{name}.csv"),
+            columns=["age", "group", "ill"],
+            maximum_megabytes=MEGABYTES,
+            secure_sum="allowed",
+        )
+        work[name] = Work(name, rules, bytes(32), known[name])
         secrets += [str(size), str(size - 1), f"{name}.csv", *(f"{age}" for age in ages)]
     site.collab = SimpleNamespace(caller="server")  # type: ignore
     requests, answers = {}, {}

@@ -16,9 +16,10 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import pydantic
 from pydantic import ConfigDict
@@ -27,6 +28,7 @@ from fahmc.engines.flare.credentials import authority_file, certificate_file, co
 from fahmc.engines.flare.kits import Kit
 from fahmc.engines.flare.masks import Pair, Shares
 from fahmc.engines.flare.refusals import Refusal, Refused
+from fahmc.errors import FahmcError, FederationError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -76,15 +78,21 @@ class Identity(NamedTuple):
     """The private key of the certificate."""
     authority: Certificate
 
-    @classmethod
-    def of_kit(cls, kit: Kit) -> Identity:
-        """Read a site's kit; raises `OSError` or `ValueError`."""
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-        from cryptography.x509 import load_pem_x509_certificate
 
-        own, authority = (load_pem_x509_certificate(file(kit).read_bytes()) for file in (certificate_file, authority_file))
+def read_identity(path: Path) -> Identity:
+    """Read a site's kit, or refuse."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        kit = Kit.load(path)
+        files = certificate_file(kit), authority_file(kit)
+        own, authority = (load_pem_x509_certificate(file.read_bytes()) for file in files)
         key = load_pem_private_key(key_file(kit).read_bytes(), password=None)
-        return cls(kit.name, kit.study, kit.sites, own, key, authority)
+    except (FahmcError, OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise Refused(Refusal.KIT) from error
+    return Identity(kit.name, kit.study, kit.sites, own, key, authority)
 
 
 class Party:
@@ -94,7 +102,8 @@ class Party:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding
 
-        self._own, self._secure_sum = identity, secure_sum
+        self._own = identity
+        self._secure_sum: SecureSum = secure_sum
         self._key: X25519PrivateKey = X25519PrivateKey.generate()
         statement = _Statement(
             study=identity.study,
@@ -124,7 +133,7 @@ class Party:
         if told[own.name].model_dump() != self.hello:
             raise Refused(Refusal.SWAPPED_KEY, own.name)
         statements = {name: _checked(own, name, told[name]) for name in own.sites}
-        settings = {name: statement.secure_sum for name, statement in statements.items()}
+        settings: dict[str, SecureSum] = {name: statement.secure_sum for name, statement in statements.items()}
         secure_sum = _joint(settings, self._secure_sum)
         place, secrets = own.sites.index(own.name), {}
         for other, name in enumerate(own.sites):
@@ -219,3 +228,18 @@ def _scheme(key: Any) -> Sequence[Any]:
     if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
         return (ec.ECDSA(SHA256()),)
     return ()
+
+
+def introduce(ask: Callable[..., dict[str, Any]]) -> SecureSum:
+    """Do the server's part: pass on what the sites say to each other, and hear what they agreed on."""
+    hellos = {site: answer.get("hello") for site, answer in ask("greet", "to say hello").items()}
+    try:
+        text = _HELLOS.dump_json(_HELLOS.validate_python(hellos)).decode()
+    except pydantic.ValidationError as error:
+        site = error.errors()[0]["loc"][0]
+        raise FederationError(f"Site {site!r} said hello in a way that cannot be read; is its fahmc as new?") from error
+    answers = ask("agree", "to agree on a secure sum", hellos=text)
+    settled = {str(answer.get("secure_sum")) for answer in answers.values()}
+    if len(settled) > 1 or not settled <= set(get_args(SecureSum)):
+        raise FederationError(f"The sites do not agree on the secure sum: they say {', '.join(sorted(settled))}.")
+    return settled.pop()  # type: ignore

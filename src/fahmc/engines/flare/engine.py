@@ -110,6 +110,7 @@ class Flare:
             marks=answer["marks"],
             weights=dict(zip(session.kit.sites, answer["weights"], strict=True)),
             about=answer["about"],
+            secure_sum=answer["secure_sum"],
         )
         for remark in answer["about"].get("remarks", ()):
             logger.warning("%s", remark)

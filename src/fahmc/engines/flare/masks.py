@@ -8,9 +8,8 @@ message, from its label and the SHA-256 of what was broadcast. So the same call 
 nothing new; any other has a mask of its own, and a server that asks twice cannot take differences. To the server each
 y_c alone is a string of uniform random bytes, and any N − 1 of them are independent.
 
-One word more is a check: t_c = 1 + Σ_i r_i x_ci mod 2⁶⁴ with odd r_i, masked like the others. The server finds
-Σ_c t_c = N + Σ_i r_i Σ_c x_ci, unless a byte was changed on the way, or masks were made of other keys, labels or
-broadcasts and do not cancel. As a function of the sum it tells nothing beyond it.
+The words end with a check (`fahmc.engines.fixed_point`), masked like the others. It shows the server that a byte was
+changed on the way, or that masks were made of other keys, labels or broadcasts and do not cancel.
 
 At a site, after keys were agreed upon in this job:
 
@@ -19,7 +18,7 @@ At a site, after keys were agreed upon in this job:
 
 At the server, with the shapes of the arrays, which are public:
 
-    totals = open_sum(contents, {"position": (4, 20), ...}, during="in round 7", narrow={"position"})
+    totals = open_sum({"north": content, ...}, {"position": (4, 20), ...}, during="in round 7", narrow={"position"})
 
 Nothing in it knows rounds. What is hidden must follow from the context of the shares, the label and the broadcast
 alone: two different values under one label would give away their difference.
@@ -27,13 +26,12 @@ alone: two different values under one label would give away their difference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fahmc.engines.fixed_point import WORD, from_words, num_words, to_words
+from fahmc.engines.fixed_point import WORD, Mismatch, Words, from_words, num_words, to_words
 from fahmc.errors import FederationError
 
 # ChaCha20 has a nonce, which may be always the same as every key is used once.
@@ -70,47 +68,39 @@ class Shares(NamedTuple):
         narrow
             The names of those that are narrow numbers (`fahmc.engines.fixed_point`).
         """
-        words = to_words(values, self.num_sites, narrow)
-        hidden = np.append(words, np.uint64(1) + _checksum(words))
+        hidden = to_words(values, self.num_sites, narrow)
         for pair in self.pairs:
             mask = _mask(pair.key, label, broadcast, len(hidden))
             if pair.is_adding:
                 hidden += mask
             else:
                 hidden -= mask
-        return hidden.astype(WORD, copy=False).tobytes()
+        return hidden.tobytes()
 
 
 def open_sum(
-    contents: Sequence[bytes], shapes: Mapping[str, tuple[int, ...]], *, during: str, narrow: Collection[str] = ()
+    contents: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], *, during: str, narrow: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Add up what all sites sent; ``during`` says when, to stand in a sentence."""
-    total = np.zeros(num_words(shapes, narrow) + 1, WORD)
-    for content in contents:
+    """Add up what all sites sent, by site; ``during`` says when, to stand in a sentence."""
+    total = np.zeros(num_words(shapes, narrow), WORD)
+    for site, content in contents.items():
+        if not isinstance(content, bytes) or len(content) != total.nbytes:
+            came = f"{len(content)} bytes" if isinstance(content, bytes) else type(content).__name__
+            raise FederationError(
+                f"Site {site!r} sent {came} {during}; {total.nbytes} bytes were expected as its share of a sum."
+            )
         total += np.frombuffer(content, WORD)
-    words = total[:-1]
-    if total[-1] != np.uint64(len(contents)) + _checksum(words):
+    try:
+        return from_words(total, len(contents), shapes, narrow)
+    except Mismatch as error:
         raise FederationError(
             f"The sites' masked replies {during} do not add up: a byte was changed on the way, or a site masked with "
             "other keys or for another broadcast. Nothing of them was used. Try again; if it happens again, have the "
             "sites and the server compare their logs."
-        )
-    return from_words(words, shapes, narrow)
+        ) from error
 
 
-def content_bytes(shapes: Mapping[str, tuple[int, ...]], narrow: Collection[str] = ()) -> int:
-    """Return the bytes that `Shares.hide` makes of arrays of these shapes."""
-    return (num_words(shapes, narrow) + 1) * WORD.itemsize
-
-
-def _checksum(words: NDArray[np.uint64]) -> np.uint64:
-    """Return Σ_i r_i x_i with r_i = 1, 3, 5, …: odd, so that no change of a single word goes unnoticed."""
-    odd = np.arange(1, 2 * len(words), 2, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        return np.uint64(np.dot(odd, words))
-
-
-def _mask(key: bytes, label: str, broadcast: bytes, length: int) -> NDArray[np.uint64]:
+def _mask(key: bytes, label: str, broadcast: bytes, length: int) -> Words:
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
     from cryptography.hazmat.primitives.hashes import SHA256

@@ -155,8 +155,8 @@ class Refusal(enum.Enum):
     KIT = FederationError, "this site's kit cannot be read, so it cannot say who it is; its log says more."
     ROSTER = (
         FederationError,
-        "those who are to take part are not the sites that its kit names: {} differ. All sites need kits that were made "
-        "together, and all of them take part in every run.",
+        "those who are to take part are not the sites that its kit names: {} differ. All sites need kits that were "
+        "made together, and all of them take part in every run.",
         "some",
     )
     FOREIGN_CERTIFICATE = (
@@ -193,7 +193,7 @@ class Refusal(enum.Enum):
         "the sampler has each site tell numbers of its own, which no secure sum can hide, and a site requires one "
         "(secure_sum in its own file). Take a sampler whose replies are averaged or summed.",
     )
-    WEIGHTS = FederationError, "the weights of the sites are not shares that add up to 1."
+    WEIGHTS = FederationError, "the weights of the sites are not shares that add up to one."
     CHANGED_ROWS = (
         FederationError,
         "this run was begun with other rows, or with rows written otherwise, in the same job. End the job, then begin "

@@ -16,10 +16,12 @@ from nvflare.collab import collab
 
 from fahmc.dynamics.sampler import Phase
 from fahmc.engines.client import Limits, check_memory, message_bytes
+from fahmc.engines.flare.agreement import SecureSum
 from fahmc.engines.flare.arrays import text_to_arrays
 from fahmc.engines.flare.calls import call_sites, start_watching, watch
 from fahmc.engines.flare.desk import Buffer, Desk
 from fahmc.engines.flare.job import COMMAND
+from fahmc.engines.flare.masked_replies import MaskedReplies
 from fahmc.engines.flare.messages import (
     REQUESTS,
     Ask,
@@ -39,6 +41,7 @@ from fahmc.engines.flare.rules import read_server_rules
 from fahmc.engines.flare.survey import survey
 from fahmc.engines.order import Order
 from fahmc.engines.record import record
+from fahmc.engines.summands import told_apart
 from fahmc.errors import FahmcError, FederationError
 
 logger = logging.getLogger("fahmc")
@@ -54,6 +57,8 @@ class Server:
     def __init__(self):
         self.rounds: Rounds | None = None
         """Of the order that the sites were told last."""
+        self.secure_sum: SecureSum = "off"
+        """What the sites agreed on last."""
         self._desk = Desk()
         self._buffer: Buffer | None = None
         self._phase: Phase | None = None
@@ -93,6 +98,7 @@ class Server:
                     "silent_for": time.monotonic() - self._desk.last_heard,
                     "owner": self._desk.owner,
                     "awaited": _awaited(),
+                    "secure_sum": self.secure_sum,
                 }
             case Stop() | Close():
                 self._is_closing |= isinstance(request, Close)
@@ -127,7 +133,9 @@ class Server:
         """Do one request, on the working thread."""
         match request:
             case Survey():
-                return survey(call_sites, request.sites, request.columns, request.weights, request.seconds)
+                told = survey(call_sites, request.sites, request.columns, request.weights, request.seconds)
+                self.secure_sum = told["secure_sum"]
+                return told
             case Prepare():
                 self._prepare(request)
             case Begin():
@@ -142,13 +150,16 @@ class Server:
             rules = read_server_rules(Path(collab.workspace.get_site_config_dir()))
             sampler = order.build_sampler(rules.own_samplers)
             # Its own copy, and one of every site's.
-            needed = (1 + len(order.weights)) * message_bytes(order, order.exchange(sampler))
+            exchange = order.exchange(sampler)
+            is_masked = self.secure_sum != "off" and not told_apart(exchange)
+            reply_bytes = MaskedReplies(order, exchange).num_bytes() if is_masked else 0
+            needed = (1 + len(order.weights)) * max(message_bytes(order, exchange), reply_bytes)
             check_memory(needed, Limits(rules.maximum_megabytes * 2**20))
         except FederationError as error:
             raise FederationError(f"The server refuses to make ready for the run: {error}") from error
         arguments = {"order": request.order}
         ask_all(call_sites, list(order.weights), "prepare", request.seconds, arguments, "to make ready for the run")
-        self.rounds = Rounds(call_sites, order, sampler, request.round_timeout)
+        self.rounds = Rounds(call_sites, order, sampler, request.round_timeout, is_masked)
         self._sampler = sampler
 
     def _ask(self, request: Ask) -> dict[str, Any]:

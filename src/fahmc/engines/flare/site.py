@@ -17,6 +17,7 @@ from typing import Any
 
 from nvflare.collab import collab
 
+from fahmc.engines.flare.agreement import read_identity
 from fahmc.engines.flare.refusals import Refusal, Refused, write_refusal
 from fahmc.engines.flare.rules import read_settled_rules, site_secret
 from fahmc.engines.flare.work import Work
@@ -85,13 +86,24 @@ class Site:
     def _site_work(self) -> Work:
         if self._work is None:
             local = Path(collab.workspace.get_site_config_dir())
-            self._work = Work(collab.site_name, read_settled_rules(local), site_secret(local))
+            identity = read_identity(local.parent)
+            self._work = Work(collab.site_name, read_settled_rules(local), site_secret(local), identity)
         return self._work
 
     @published
     def hello(self) -> dict[str, Any]:
         """See `Work.hello`."""
         return self._site_work().hello()
+
+    @published
+    def greet(self) -> dict[str, Any]:
+        """See `Work.greet`."""
+        return self._site_work().greet()
+
+    @published
+    def agree(self, hellos: str) -> dict[str, Any]:
+        """See `Work.agree`."""
+        return self._site_work().agree(hellos)
 
     @published
     def list_columns(self) -> dict[str, Any]:
@@ -124,6 +136,6 @@ class Site:
         return self._site_work().answer(question)
 
     @published
-    def local_round(self, run: str, round_index: int, state: dict) -> dict[str, Any]:
+    def local_round(self, run: str, round_index: int, state: dict, is_wide: bool = False) -> dict[str, Any]:
         """See `Work.local_round`."""
-        return self._site_work().local_round(run, round_index, state)
+        return self._site_work().local_round(run, round_index, state, is_wide)

@@ -16,6 +16,7 @@ from fahmc.data.federation import checked_weights
 from fahmc.data.formula import read_formula
 from fahmc.data.levels import level_remarks
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary
+from fahmc.engines.flare.agreement import introduce
 from fahmc.engines.flare.arrays import NumberType
 from fahmc.engines.flare.rounds import CallSites, ask_all
 from fahmc.engines.flare.versions import check_versions
@@ -42,6 +43,7 @@ def survey(
 
     for site, answer in ask("hello", "to tell its versions").items():
         check_versions(f"Site {site!r}", answer.get("versions"))
+    secure_sum = introduce(ask)
     about: dict[str, Any] = {}
     if columns is None:
         reports = ask("take_arrays", "to give its arrays")
@@ -79,6 +81,7 @@ def survey(
         "marks": {site: report.mark for site, report in reports.items()},
         "arrays": _same_arrays(reports),
         "about": about,
+        "secure_sum": secure_sum,
     }
 
 

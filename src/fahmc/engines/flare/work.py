@@ -25,14 +25,19 @@ from fahmc.data.federation import Federation
 from fahmc.data.row_columns import UnfitCell, effective_rows
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary, summarize
 from fahmc.data.tables import Table, read_arrays, read_table
+from fahmc.dynamics.sampler import Exchange
 from fahmc.engines.client import ClientProgram, SharedEffects, TooLarge, TooLong, check_memory, check_time
+from fahmc.engines.flare.agreement import Agreement, Identity, Party
 from fahmc.engines.flare.arrays import arrays_to_text
+from fahmc.engines.flare.masked_replies import MaskedReplies
+from fahmc.engines.flare.masks import Shares
 from fahmc.engines.flare.questions import Question
 from fahmc.engines.flare.refusals import Refusal, Refused, refusing
 from fahmc.engines.flare.rules import Rules, private_seed, row_mark
 from fahmc.engines.flare.versions import own_versions
 from fahmc.engines.flare.wire import Layout
 from fahmc.engines.order import Order
+from fahmc.engines.summands import told_apart
 from fahmc.errors import DataError, FahmcError, ModelError
 from fahmc.types import Batch
 
@@ -42,6 +47,10 @@ _TEXT_SHARE = 16
 # Encodings of the rows that a question about several models may need.
 _MOST_KEPT = 8
 _NUMBER_BYTES = np.dtype(np.float64).itemsize
+# Of a reply while it is masked: words, masks, and what they are made of.
+_MASK_COPIES = 5
+# Weights are shares of rows, in double precision.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -66,17 +75,42 @@ _SUMMARY, _ENCODING = pydantic.TypeAdapter(SummaryRequest), pydantic.TypeAdapter
 class Work:
     """One site's part in one job."""
 
-    def __init__(self, name: str, rules: Rules, secret: bytes):
-        self.name, self.rules, self._secret = name, rules, secret
+    def __init__(self, name: str, rules: Rules, secret: bytes, identity: Identity | None = None):
+        self.name, self.rules, self._secret, self._identity = name, rules, secret, identity
         self._table: Table | None = None
         self._rows: Batch = None
+        self._mark = ""
         self._program: ClientProgram | None = None
+        self._party: Party | None = None
+        self._agreement: Agreement | None = None
+        self._hiding: tuple[Shares, MaskedReplies] | None = None
+        """For the order that was prepared; None where replies go as they are."""
+        self._hidden: dict[str, str] = {}
+        """The mark of the rows by order, of those whose replies were masked in this job."""
         self._kept: dict[str, Batch] = {}
         """Rows by mark, those that were asked for last: a question may be about models of different columns."""
 
     def hello(self) -> dict[str, Any]:
         """Tell what runs here."""
         return {"versions": own_versions()}
+
+    def greet(self) -> dict[str, Any]:
+        """Say who this is, with a key for this job, for the other sites."""
+        return {"hello": self._as_party().hello}
+
+    def agree(self, hellos: str) -> dict[str, Any]:
+        """Agree with the other sites on keys that the server does not know, and on whether replies are masked."""
+        self._check_size(hellos)
+        self._agreement = None
+        self._agreement = self._as_party().agree(hellos)
+        return {"secure_sum": self._agreement.secure_sum}
+
+    def _as_party(self) -> Party:
+        if self._identity is None:
+            raise Refused(Refusal.KIT)
+        if self._party is None:
+            self._party = Party(self._identity, self.rules.secure_sum)
+        return self._party
 
     def list_columns(self) -> dict[str, Any]:
         """Name the columns that others may use; whether there are more is nobody's business."""
@@ -129,7 +163,7 @@ class Work:
             DataError: Refusal.FIT,
         }
         with refusing(reasons | {ModelError: Refusal.FIT, FahmcError: Refusal.SETTINGS}):
-            self._program = ClientProgram(
+            program = ClientProgram(
                 told,
                 self.name,
                 self._rows,
@@ -140,10 +174,39 @@ class Work:
                 keeps_effects=rules.keeps_effects,
                 before=before,
             )
+        self._hiding = self._settle_hiding(told, program.exchange)
+        self._program = program
         return {}
 
-    def local_round(self, run: str, round_index: int, state: Mapping[str, bytes]) -> dict[str, Any]:
-        """Run this site's part of one round of all chains."""
+    def _settle_hiding(self, order: Order, exchange: Exchange) -> tuple[Shares, MaskedReplies] | None:
+        """Return what masks the replies of an order, or None where they go as they are."""
+        agreement, setting = self._agreement, self.rules.secure_sum
+        if agreement is None:
+            if setting != "off":
+                raise Refused(Refusal.NOT_AGREED)
+            return None
+        if agreement.secure_sum == "off":
+            return None
+        if set(order.weights) != set(agreement.sites):
+            raise Refused(Refusal.ROSTER, *sorted(set(order.weights) ^ set(agreement.sites)))
+        if told_apart(exchange):
+            if agreement.secure_sum == "required":
+                raise Refused(Refusal.NOT_SUMMABLE)
+            return None
+        if abs(sum(order.weights.values()) - 1) > _ROUNDING:
+            raise Refused(Refusal.WEIGHTS)
+        # With other rows there would be two replies to one broadcast, and their masks would be the same.
+        if self._hidden.setdefault(order.text, self._mark) != self._mark:
+            raise Refused(Refusal.CHANGED_ROWS)
+        replies = MaskedReplies(order, exchange)
+        with refusing(Refusal.TOO_LARGE):
+            check_memory(_MASK_COPIES * replies.num_bytes(), self.rules.limits)
+        return agreement.shares(order.text), replies
+
+    def local_round(
+        self, run: str, round_index: int, state: Mapping[str, bytes], is_wide: bool = False
+    ) -> dict[str, Any]:
+        """Run this site's part of one round of all chains; ``is_wide`` asks for wide numbers, where they are masked."""
         program = self._program
         if program is None or program.order.identity != run:
             raise Refused(Refusal.NOT_READY)
@@ -155,7 +218,12 @@ class Work:
             raise Refused(Refusal.BROADCAST)
         with refusing(Refusal.BROADCAST):
             sent = states.unpack(state, "the server")
-        return {"site": self.name, "round": round_index, "reply": replies.pack(program.reply(round_index, sent))}
+        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
+        if self._hiding is None:
+            return answer | {"reply": replies.pack(reply)}
+        shares, masked = self._hiding
+        weight = order.weights[self.name]
+        return answer | masked.hide(shares, weight, round_index, is_wide is True, state, sent, reply)
 
     def answer(self, question: str) -> dict[str, Any]:
         """Answer a question about draws, told as JSON, in sums and counts of no fewer rows than the rules' minimum."""
@@ -227,6 +295,7 @@ class Work:
         self._rows, self._program = federation.rows[0], None
         # With the encoding, or two encodings that give the same rows would show that they do.
         mark = row_mark(self._secret, tree.digest(self._rows) + encoding)
+        self._mark = mark
         before = {other: rows for other, rows in self._kept.items() if other != mark}
         self._kept = dict([*before.items(), (mark, self._rows)][-_MOST_KEPT:])
         shapes = {name: {"dtype": leaf.dtype.name, "shape": list(leaf.shape[1:])} for name, leaf in self._rows.items()}

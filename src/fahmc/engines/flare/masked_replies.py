@@ -1,0 +1,86 @@
+"""Replies to a broadcast whose sum over sites is all that leaves them (`masks`).
+
+A site whose numbers are not finite, or too large even for wide ones, says of which chains, in the clear, and nothing
+else: the server can name it, as it does without masks. Where narrow numbers are too small for some site's, all sites
+are asked once more for wide ones, under other masks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fahmc.dynamics.sampler import Exchange
+from fahmc.engines.fixed_point import Unfit
+from fahmc.engines.flare.masks import Shares, open_sum
+from fahmc.engines.order import Order
+from fahmc.engines.summands import Summands
+from fahmc.errors import FederationError
+from fahmc.types import Message
+
+
+class MaskedReplies:
+    """The replies of one order."""
+
+    def __init__(self, order: Order, exchange: Exchange):
+        self.num_chains = order.num_chains if exchange.has_chains else 1
+        self._summands = Summands(exchange, order.num_chains, order.precision)
+
+    def num_bytes(self, is_wide: bool = True) -> int:
+        """Return the bytes of one site's."""
+        return self._summands.num_bytes(is_wide)
+
+    def hide(
+        self,
+        shares: Shares,
+        weight: float,
+        round_index: int,
+        is_wide: bool,
+        packed: Mapping[str, bytes],
+        state: Message,
+        reply: Message,
+    ) -> dict[str, Any]:
+        """Return what a site answers: its share of the sum, or the chains that have none."""
+        label = f"{'wide' if is_wide else 'narrow'} reply in round {round_index}"
+        values, narrow = self._summands.of(state, reply, weight), self._summands.narrow(is_wide)
+        try:
+            return {"reply": shares.hide(label, broadcast_digest(packed), values, narrow)}
+        except Unfit as unfit:
+            return {"unfit": self._summands.chains(unfit.where)}
+
+    def unfit(self, answer: Mapping[str, Any], sender: str) -> list[int]:
+        """Return the chains that a site's answer has no numbers for, none if it has its share of the sum."""
+        content, chains = answer.get("reply"), answer.get("unfit", [])
+        if isinstance(chains, list) and chains and content is None:
+            if all(type(chain) is int and 0 <= chain < self.num_chains for chain in chains):
+                return chains
+        elif chains == [] and isinstance(content, bytes):
+            return []
+        raise FederationError(f"{sender} sent neither its share of the sum nor the chains that it has none for.")
+
+    def open(
+        self, contents: Mapping[str, Any], is_wide: bool, state: Message, during: str
+    ) -> tuple[Message, np.ndarray | None]:
+        """Return combined replies, and the clients' mean squared distance from their mean."""
+        narrow = self._summands.narrow(is_wide)
+        totals = open_sum(contents, self._summands.shapes, during=during, narrow=narrow)
+        return self._summands.combined(state, totals)
+
+
+def broadcast_digest(packed: Mapping[str, bytes]) -> bytes:
+    """Return the SHA-256 of a broadcast, whose fields have sizes that the order says."""
+    digest = hashlib.sha256()
+    for name in sorted(packed):
+        digest.update(packed[name])
+    return digest.digest()
+
+
+def where_finite(unfit: Sequence[Sequence[int]], num_chains: int) -> np.ndarray:
+    """Return which replies were finite, as [chain, client + 1], from the chains of each client whose were not."""
+    is_finite = np.ones((num_chains, len(unfit) + 1), bool)
+    for client, chains in enumerate(unfit):
+        is_finite[list(chains), client] = False
+    return is_finite
