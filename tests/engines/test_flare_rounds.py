@@ -274,7 +274,7 @@ def take_arrays(**answers: dict[str, Any]):
         if method == "greet":
             return {site: {"hello": {"statement": "", "signature": "", "certificate": ""}} for site in sites}, {}
         if method == "agree":
-            return dict.fromkeys(sites, {"secure_sum": "off"}), {}
+            return {site: {"secure_sum": "off"} for site in sites}, {}
         assert method == "take_arrays"
         return {site: answers.get(site, report()) for site in sites}, {}
 
