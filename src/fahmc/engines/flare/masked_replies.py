@@ -15,17 +15,41 @@ import numpy as np
 
 from fahmc.dynamics.sampler import Exchange
 from fahmc.engines.fixed_point import Unfit
+from fahmc.engines.flare.agreement import Agreement, SecureSum
 from fahmc.engines.flare.masks import Shares, open_sum
+from fahmc.engines.flare.refusals import Refusal, Refused
 from fahmc.engines.order import Order
-from fahmc.engines.summands import Summands
+from fahmc.engines.summands import Summands, told_apart
 from fahmc.errors import FederationError
 from fahmc.types import Message
 
+# Weights are shares of rows, in double precision.
+_ROUNDING = 1e-6
+
+
+def shares_for(order: Order, exchange: Exchange, agreement: Agreement | None, secure_sum: SecureSum) -> Shares | None:
+    """Return a site's side of the secure sums of an order, None where replies go as they are, or refuse."""
+    if agreement is None and secure_sum != "off":
+        raise Refused(Refusal.NOT_AGREED)
+    if agreement is None or agreement.secure_sum == "off":
+        return None
+    if set(order.weights) != set(agreement.sites):
+        raise Refused(Refusal.ROSTER, *sorted(set(order.weights) ^ set(agreement.sites)))
+    if told_apart(exchange):
+        if agreement.secure_sum == "required":
+            raise Refused(Refusal.NOT_SUMMABLE)
+        return None
+    # Else one site could have nearly all of the weight that there is.
+    if abs(sum(order.weights.values()) - 1) > _ROUNDING:
+        raise Refused(Refusal.WEIGHTS)
+    return agreement.shares(order.text)
+
 
 class MaskedReplies:
-    """The replies of one order."""
+    """The replies of one order: at the server, or, with its shares, at a site."""
 
-    def __init__(self, order: Order, exchange: Exchange):
+    def __init__(self, order: Order, exchange: Exchange, shares: Shares | None = None, site: str = ""):
+        self._shares, self._weight = shares, order.weights.get(site, 0.0)
         self.num_chains = order.num_chains if exchange.has_chains else 1
         self._summands = Summands(exchange, order.num_chains, order.precision)
 
@@ -34,20 +58,14 @@ class MaskedReplies:
         return self._summands.num_bytes(is_wide)
 
     def hide(
-        self,
-        shares: Shares,
-        weight: float,
-        round_index: int,
-        is_wide: bool,
-        packed: Mapping[str, bytes],
-        state: Message,
-        reply: Message,
+        self, round_index: int, is_wide: bool, packed: Mapping[str, bytes], state: Message, reply: Message
     ) -> dict[str, Any]:
         """Return what a site answers: its share of the sum, or the chains that have none."""
+        assert self._shares is not None, "the server has none"
         label = f"{'wide' if is_wide else 'narrow'} reply in round {round_index}"
-        values, narrow = self._summands.of(state, reply, weight), self._summands.narrow(is_wide)
+        values, narrow = self._summands.of(state, reply, self._weight), self._summands.narrow(is_wide)
         try:
-            return {"reply": shares.hide(label, broadcast_digest(packed), values, narrow)}
+            return {"reply": self._shares.hide(label, broadcast_digest(packed), values, narrow)}
         except Unfit as unfit:
             return {"unfit": self._summands.chains(unfit.where)}
 

@@ -29,15 +29,13 @@ from fahmc.dynamics.sampler import Exchange
 from fahmc.engines.client import ClientProgram, SharedEffects, TooLarge, TooLong, check_memory, check_time
 from fahmc.engines.flare.agreement import Agreement, Identity, Party
 from fahmc.engines.flare.arrays import arrays_to_text
-from fahmc.engines.flare.masked_replies import MaskedReplies
-from fahmc.engines.flare.masks import Shares
+from fahmc.engines.flare.masked_replies import MaskedReplies, shares_for
 from fahmc.engines.flare.questions import Question
 from fahmc.engines.flare.refusals import Refusal, Refused, refusing
 from fahmc.engines.flare.rules import Rules, private_seed, row_mark
 from fahmc.engines.flare.versions import own_versions
 from fahmc.engines.flare.wire import Layout
 from fahmc.engines.order import Order
-from fahmc.engines.summands import told_apart
 from fahmc.errors import DataError, FahmcError, ModelError
 from fahmc.types import Batch
 
@@ -49,8 +47,6 @@ _MOST_KEPT = 8
 _NUMBER_BYTES = np.dtype(np.float64).itemsize
 # Of a reply while it is masked: words, masks, and what they are made of.
 _MASK_COPIES = 5
-# Weights are shares of rows, in double precision.
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -83,9 +79,9 @@ class Work:
         self._program: ClientProgram | None = None
         self._party: Party | None = None
         self._agreement: Agreement | None = None
-        self._hiding: tuple[Shares, MaskedReplies] | None = None
+        self._masked: MaskedReplies | None = None
         """For the order that was prepared; None where replies go as they are."""
-        self._hidden: dict[str, str] = {}
+        self._masked_rows: dict[str, str] = {}
         """The mark of the rows by order, of those whose replies were masked in this job."""
         self._kept: dict[str, Batch] = {}
         """Rows by mark, those that were asked for last: a question may be about models of different columns."""
@@ -153,9 +149,11 @@ class Work:
         with refusing(Refusal.ORDER):
             told = Order.read(order)
         rules = self.rules
+        before, self._program = self._program, None
         with refusing(Refusal.SETTINGS):
             rules.check_code(told)
-        before, self._program = self._program, None
+            exchange = told.exchange(told.build_sampler(rules.own_samplers))
+        self._masked = self._masked_replies(told, exchange)
         reasons = {
             SharedEffects: Refusal.SITE_EFFECTS,
             TooLarge: Refusal.TOO_LARGE,
@@ -163,7 +161,7 @@ class Work:
             DataError: Refusal.FIT,
         }
         with refusing(reasons | {ModelError: Refusal.FIT, FahmcError: Refusal.SETTINGS}):
-            program = ClientProgram(
+            self._program = ClientProgram(
                 told,
                 self.name,
                 self._rows,
@@ -174,34 +172,20 @@ class Work:
                 keeps_effects=rules.keeps_effects,
                 before=before,
             )
-        self._hiding = self._settle_hiding(told, program.exchange)
-        self._program = program
         return {}
 
-    def _settle_hiding(self, order: Order, exchange: Exchange) -> tuple[Shares, MaskedReplies] | None:
+    def _masked_replies(self, order: Order, exchange: Exchange) -> MaskedReplies | None:
         """Return what masks the replies of an order, or None where they go as they are."""
-        agreement, setting = self._agreement, self.rules.secure_sum
-        if agreement is None:
-            if setting != "off":
-                raise Refused(Refusal.NOT_AGREED)
+        shares = shares_for(order, exchange, self._agreement, self.rules.secure_sum)
+        if shares is None:
             return None
-        if agreement.secure_sum == "off":
-            return None
-        if set(order.weights) != set(agreement.sites):
-            raise Refused(Refusal.ROSTER, *sorted(set(order.weights) ^ set(agreement.sites)))
-        if told_apart(exchange):
-            if agreement.secure_sum == "required":
-                raise Refused(Refusal.NOT_SUMMABLE)
-            return None
-        if abs(sum(order.weights.values()) - 1) > _ROUNDING:
-            raise Refused(Refusal.WEIGHTS)
         # With other rows there would be two replies to one broadcast, and their masks would be the same.
-        if self._hidden.setdefault(order.text, self._mark) != self._mark:
+        if self._masked_rows.setdefault(order.text, self._mark) != self._mark:
             raise Refused(Refusal.CHANGED_ROWS)
-        replies = MaskedReplies(order, exchange)
+        masked = MaskedReplies(order, exchange, shares, self.name)
         with refusing(Refusal.TOO_LARGE):
-            check_memory(_MASK_COPIES * replies.num_bytes(), self.rules.limits)
-        return agreement.shares(order.text), replies
+            check_memory(_MASK_COPIES * masked.num_bytes(), self.rules.limits)
+        return masked
 
     def local_round(
         self, run: str, round_index: int, state: Mapping[str, bytes], is_wide: bool = False
@@ -219,11 +203,9 @@ class Work:
         with refusing(Refusal.BROADCAST):
             sent = states.unpack(state, "the server")
         answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
-        if self._hiding is None:
+        if self._masked is None:
             return answer | {"reply": replies.pack(reply)}
-        shares, masked = self._hiding
-        weight = order.weights[self.name]
-        return answer | masked.hide(shares, weight, round_index, is_wide is True, state, sent, reply)
+        return answer | self._masked.hide(round_index, is_wide is True, state, sent, reply)
 
     def answer(self, question: str) -> dict[str, Any]:
         """Answer a question about draws, told as JSON, in sums and counts of no fewer rows than the rules' minimum."""
