@@ -17,6 +17,8 @@ from matplotlib.transforms import Bbox
 
 from fahmc.errors import DataError, SettingsError
 from fahmc.report import plot_client_drift, plot_forest, plot_marginals, plot_trace
+from fahmc.report.crossing import crossing_section
+from fahmc.report.panels import drift_group
 
 
 def save(figure) -> bytes:
@@ -110,6 +112,33 @@ def test_drift_shows_each_client_by_name_and_its_share_of_the_posterior(federate
     share = 100 * np.sqrt(np.mean(federated.stats["client_drift"] ** 2)) / width
     assert f"{share:.2g} % of the posterior's width" in figure.get_suptitle()
     save(figure)
+
+
+def test_what_a_secure_sum_hides_is_not_drawn(federated):
+    hidden = dataclasses.replace(federated, client_drift=None)
+    [over_time] = axes_of(plot_client_drift(hidden))
+    assert len(over_time.get_lines()) == 4
+    assert [panel.title for panel in drift_group(hidden).panels] == ["over the run, all clients"]
+    save(plot_client_drift(hidden))
+
+
+@pytest.mark.parametrize(
+    ("masked", "words", "others"),
+    [
+        ([True, True], "All replies went through a secure sum", "could be read one by one"),
+        ([False, False], "The replies of every site could be read one by one by the server", "went through"),
+        ([True, False], "The replies in search went through a secure sum", "All replies"),
+    ],
+)
+def test_the_report_says_who_could_read_replies(federated, masked, words, others):
+    phases = [
+        {"phase": name, "rounds": 3, "is_masked": is_masked, "to_clients": {}, "to_server": {}}
+        for name, is_masked in zip(("search", "sampling"), masked, strict=True)
+    ]
+    settings = {**federated.settings, "sites": {}}
+    draws = dataclasses.replace(federated, settings=settings, account={"messages": phases})
+    told = " ".join(crossing_section({"": draws}).sentences)
+    assert words in told and others not in told
 
 
 def test_many_clients_show_those_that_drift_most(federated):

@@ -164,12 +164,21 @@ def _status_of(connection: Connection, job: str) -> dict[str, Any]:
         return {}
 
 
+_SUM_IN_WORDS = {
+    "required": "the server sees sums over sites alone",
+    "allowed": "the server sees sums over sites alone, where the sampler lets it",
+    "off": "the server sees each site's replies",
+}
+
+
 def _run_in_words(status: dict[str, Any]) -> str:
     number = status.get("round")
     words = "A run is starting" if number is None else f"A run is in round {number:,}"
     awaited = [Awaited(*entry) for entry in status.get("awaited", ())]
     slow = [in_words(one) for one in awaited if one.asked_for >= LOST_AFTER]
-    return f"{'; '.join([words, *slow])}."
+    secure_sum = status.get("secure_sum")  # what was agreed on, once the sites were asked
+    how = [] if secure_sum is None else [_SUM_IN_WORDS[secure_sum]]
+    return f"{'; '.join([words, *slow, *how])}."
 
 
 def stop_participant(kit: Path, output: Output) -> None:

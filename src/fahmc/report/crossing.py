@@ -34,10 +34,9 @@ def _who_saw(draws: Draws) -> list[str]:
             "No row left its site. The sites first told the columns of their tables and, for those of the study, "
             "counts, means, sums of squares and the names of levels; then they replied to broadcasts, in fields as "
             "below.",
-            "The server could read every site's own replies, and so could whoever runs it: no secure sum hides them. "
-            "From many replies of a small site much can be learned of its rows. The analyst has how many rows each "
-            "site has, the names of levels, what was combined of the replies, and the draws. Others saw encrypted "
-            "messages.",
+            *_who_read_replies(draws.account.get("messages", [])),
+            "The analyst has how many rows each site has, the names of levels, what was combined of the replies, and "
+            "the draws. Others saw encrypted messages.",
         ]
     if len(draws.client_names) == 1:
         return ["All rows were in one place: nothing would cross a network."]
@@ -45,6 +44,27 @@ def _who_saw(draws: Draws) -> list[str]:
         "All clients' rows were in one process, so nothing crossed a network. Between separate owners no row would "
         "leave its place, and these messages would cross; whoever runs the server could read every owner's replies."
     ]
+
+
+def _who_read_replies(phases: list[dict[str, Any]]) -> list[str]:
+    """Say who could read the replies of single sites; a secure sum may have hidden those of some phases."""
+    masked = [phase["phase"] for phase in phases if phase.get("is_masked")]
+    told = []
+    if masked:
+        which = "All replies" if len(masked) == len(phases) else f"The replies in {', '.join(masked)}"
+        told.append(
+            f"{which} went through a secure sum: each site hid its own under masks that cancel in the sum over all "
+            "sites, made of keys that the server does not have. The server, and whoever runs it, could read these "
+            "sums, and of single sites nothing, unless it worked together with all sites but one or made the kits. "
+            "That is not differential privacy: sums and draws tell of the rows of all sites together."
+        )
+    if len(masked) < len(phases):
+        which = f"The replies in {', '.join(p['phase'] for p in phases if not p.get('is_masked'))}" if masked else ""
+        told.append(
+            f"{which or 'The replies of every site'} could be read one by one by the server, and so by whoever runs "
+            "it: no secure sum hides them. From many replies of a small site much can be learned of its rows."
+        )
+    return told
 
 
 def _messages(phases: list[dict[str, Any]]) -> Table:

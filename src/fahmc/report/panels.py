@@ -130,10 +130,13 @@ def trace_group(draws: Draws, parameters: Parameters, names: Sequence[str]) -> G
 def drift_group(draws: Draws) -> Group:
     """Draw how far clients stray from their average before it is taken: by client, and over the run."""
     names, total, per_chain = client_drifts(draws)
-    figure, axis = small_panel(0.8 + 0.22 * len(names))
-    draw_drifts(axis, [_short(name) for name in names], total, per_chain)
-    dress(axis)
-    by_client = as_svg(figure, "Distance of each client from the average before it is taken.")
+    panels = []
+    if names:
+        figure, axis = small_panel(0.8 + 0.22 * len(names))
+        draw_drifts(axis, [_short(name) for name in names], total, per_chain)
+        dress(axis)
+        by_client = as_svg(figure, "Distance of each client from the average before it is taken.")
+        panels.append(Panel("by client (bar: all chains, dots: each)", by_client))
     figure, axis = small_panel(1.7)
     draw_paths(axis, draws, draws.stats["client_drift"][:_MAX_CHAINS], _MAX_POINTS)
     axis.set_ylim(bottom=0)
@@ -141,9 +144,9 @@ def drift_group(draws: Draws) -> Group:
     over_run = as_svg(figure, "Distance of clients from their average over the run.")
     caption = (
         "How far clients stray from their average before it is taken. Long local trajectories save rounds and raise "
-        "this distance, and with it the bias."
+        "this distance, and with it the bias." + ("" if names else " How far each one strays, the secure sum hides.")
     )
-    panels = [Panel("by client (bar: all chains, dots: each)", by_client), Panel("over the run, all clients", over_run)]
+    panels.append(Panel("over the run, all clients", over_run))
     return Group("drift", caption, panels, {})
 
 

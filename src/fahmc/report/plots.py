@@ -101,11 +101,11 @@ def plot_forest(
 def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     """Draw how far the clients stray from their average before it is taken.
 
-    Left, per client, the root mean square over rounds of ‖θ_c − θ̄‖ (bar: all chains; dots: each). Right, the weighted
-    root mean square over clients, at every kept draw. The title sets it against the posterior's width √tr Cov(θ): the
-    bias of local steps comes from this distance.
+    Left, per client, the root mean square over rounds of ‖θ_c − θ̄‖ (bar: all chains; dots: each), unless a secure sum
+    hid it. Right, the weighted root mean square over clients, at every kept draw. The title sets it against the
+    posterior's width √tr Cov(θ): the bias of local steps comes from this distance.
     """
-    if draws.client_drift is None or "client_drift" not in draws.stats:
+    if "client_drift" not in draws.stats:
         raise DataError("These draws hold no client drift: their sampler records none.")
     names, total, per_chain = client_drifts(draws)
     num_clients = len(draws.client_names)
@@ -114,18 +114,24 @@ def plot_client_drift(draws: Draws, *, title: str | None = None) -> Figure:
     words = "" if np.isnan(share) else f": {100 * share:.2g} % of the posterior's width"
     size = 5, max(3.2, 1.2 + 0.26 * len(names))
     title = title or f"Client drift before averaging{words}"
-    figure, axes = panels(2, title, num_columns=2, panel=size, has_legend=False)
-    draw_drifts(axes[0], [plain(name) for name in names], total, per_chain)
-    dress(axes[0], f"{which} (bar: all chains, dots: each chain)")
-    draw_paths(axes[1], draws, draws.stats["client_drift"])
-    axes[1].set_ylim(bottom=0)
-    axes[1].set_ylabel("weighted RMS over clients", fontsize=9)
-    dress(axes[1], "over the run, one line per chain")
+    figure, [*by_client, over_run] = panels(1 + bool(names), title, num_columns=2, panel=size, has_legend=False)
+    for axis in by_client:
+        draw_drifts(axis, [plain(name) for name in names], total, per_chain)
+        dress(axis, f"{which} (bar: all chains, dots: each chain)")
+    draw_paths(over_run, draws, draws.stats["client_drift"])
+    over_run.set_ylim(bottom=0)
+    over_run.set_ylabel("weighted RMS over clients", fontsize=9)
+    dress(over_run, "over the run, one line per chain")
     return figure
 
 
 def client_drifts(draws: Draws) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return the clients that stray furthest, how far all chains do, [client], and how far each, [chain, client]."""
+    """Return the clients that stray furthest, how far all chains do, [client], and how far each, [chain, client].
+
+    None, if a secure sum hid them.
+    """
+    if draws.client_drift is None:
+        return [], np.zeros(0), np.zeros((draws.num_chains, 0))
     drift = np.asarray(draws.client_drift, dtype=np.float64)
     total = np.sqrt(np.mean(drift**2, axis=0))
     shown = np.sort(np.argsort(-total, kind="stable")[:_MAX_CLIENTS])

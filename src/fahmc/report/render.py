@@ -167,7 +167,7 @@ def _chains_section(told: _Told) -> Section:
 
 def has_drift(draws: Draws) -> bool:
     """Whether clients strayed from their average, and it is known how far."""
-    return draws.client_drift is not None and "client_drift" in draws.stats
+    return "client_drift" in draws.stats
 
 
 def _images(told: _Told) -> dict[str, bytes]:

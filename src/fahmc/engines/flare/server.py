@@ -57,7 +57,7 @@ class Server:
     def __init__(self):
         self.rounds: Rounds | None = None
         """Of the order that the sites were told last."""
-        self.secure_sum: SecureSum = "off"
+        self.secure_sum: SecureSum | None = None
         """What the sites agreed on last."""
         self._desk = Desk()
         self._buffer: Buffer | None = None
@@ -151,7 +151,7 @@ class Server:
             sampler = order.build_sampler(rules.own_samplers)
             # Its own copy, and one of every site's.
             exchange = order.exchange(sampler)
-            is_masked = self.secure_sum != "off" and not told_apart(exchange)
+            is_masked = self.secure_sum not in (None, "off") and not told_apart(exchange)
             reply_bytes = MaskedReplies(order, exchange).num_bytes() if is_masked else 0
             needed = (1 + len(order.weights)) * max(message_bytes(order, exchange), reply_bytes)
             check_memory(needed, Limits(rules.maximum_megabytes * 2**20))
