@@ -53,7 +53,7 @@ class Draws:
     round's end, ``step_size``, ``n_steps``, and with Metropolis correction ``acceptance_rate``."""
     client_names: tuple[str, ...]
     client_drift: Any
-    """[chain, client]: root mean square of |θ_c − θ| over the rounds after warm-up; None if the sampler has no θ_c, or a
+    """[chain, client]: root mean square of |θ_c − θ| over the rounds after warm-up; None if a sampler has no θ_c, or a
     secure sum hid them: how far all clients stray together stands in ``stats``."""
     settings: dict[str, Any]
     """Everything the draws depend on, as JSON values."""

@@ -6,6 +6,7 @@ at most `FALSE_ALARM`, and the same check has to fail where there are no masks.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -278,10 +279,10 @@ def test_a_site_answers_in_masks_only_as_was_agreed(tables):
         "hardly any of the others": ({"north": 1e-9, "south": 0.3, "east": 1e-9}, Refusal.WEIGHTS),
     }
     for weights, expected in shares.values():
-        assert refused(south, Order(**(vars(order) | {"weights": weights}))) == expected
+        assert refused(south, replace(order, weights=weights)) == expected
     listed = workers(tables, own_samplers=["own_samplers:ServerLangevin"])
     survey(caller(listed), list(listed), ASKED, None, 1.0)
-    told = Order(**(vars(order) | {"sampler": {"object": "own_samplers:ServerLangevin", "step": 0.1}}))
+    told = replace(order, sampler={"object": "own_samplers:ServerLangevin", "step": 0.1})
     assert ServerLangevin(0.1).exchange(4).reply["potentials"].combine == "each"
     assert refused(listed["south"], told) == Refusal.NOT_SUMMABLE
     south._agreement = None

@@ -19,7 +19,7 @@ from own_samplers import ServerLangevin, Unlisted
 pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
 
 # Sites and one process do the same arithmetic in another order.
-CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
 assert_equal = functools.partial(np.testing.assert_allclose, **CLOSE)
 RUN: dict[str, Any] = {"num_rounds": 8, "num_warmup_rounds": 3, "thin": 2}
 RUN |= {"num_chains": 2, "seed": 11, "dtype": "float64"}

@@ -118,7 +118,7 @@ def test_what_a_secure_sum_hides_is_not_drawn(federated):
     hidden = dataclasses.replace(federated, client_drift=None)
     [over_time] = axes_of(plot_client_drift(hidden))
     assert len(over_time.get_lines()) == 4
-    assert [panel.title for panel in drift_group(hidden).panels] == ["over the run, all clients"]
+    assert [panel.heading for panel in drift_group(hidden).panels] == ["over the run, all clients"]
     save(plot_client_drift(hidden))
 
 
