@@ -23,7 +23,14 @@ from fahmc.engines.flare.processes import find_processes
 
 _TESTS = Path(__file__).parents[1]
 _START = "from fahmc.cli.app import main; main()"
-_RULES = 'file = "{file}"\ncolumns = ["age", "group", "ill"]\nminimum_rows = 20\nprivate_seed = 5\n'
+_RULES = """
+file = "{file}"
+columns = ["age", "group", "ill"]
+minimum_rows = 20
+rows_per_parameter = 1
+maximum_runs = 1000
+private_seed = 5
+"""
 # Longer than any fault lasts and anybody needs to come back.
 HANGS = 200.0
 

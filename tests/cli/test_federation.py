@@ -9,7 +9,11 @@ from typer.testing import CliRunner
 
 from fahmc.cli.app import app
 from fahmc.cli.config import build, load_config
+from fahmc.engines.flare.counts import content_of
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.loopback import free_port
+from fahmc.engines.flare.refusals import Refusal
+from fahmc.engines.flare.rules import site_secret
 
 STUDY = """\
 [federation]
@@ -158,6 +162,42 @@ def test_logs_are_the_owner_s(kits):
     assert len(told) == 20 and told[0] == {"time": "2026-11-18 10:00:00", "source": "north", "text": "line 0"}
     assert "is the analyst's kit, which has no logs" in refusal("federation", "logs", kits["analyst"])
     assert "leave out one of the two" in refusal("federation", "logs", kits["north"], "--follow", "--json")
+
+
+def test_a_site_s_ledger_says_who_asked_what_and_what_is_left(kits, tmp_path):
+    kit, table = kits["north"], kits["north"] / "north.csv"
+    table.write_text("ill,age,group\n" + "yes,1,A\n" * 12)
+    content = content_of(str(table), site_secret(kit / "local"))
+    ledger = Ledger(kit, who="ann@example.org", job="5c1")
+    facts = {"model": "logistic_regression", "sampler": "Auto", "columns": ["ill", "age"]}
+    for _ in range(2):
+        with ledger.admitting("run", "a run", content, 10, Refusal.RUNS, **facts):
+            ledger.count_round("a run", b"round1", 20_000)
+    ledger.refuse("summarize", Refusal.RARE_LEVEL, ("group",))
+    ledger.settle()
+    done = run("federation", "ledger", kit)
+    assert done.exit_code == 0
+    for words in ("Ledger of site north, study study", "ann@example.org", "logistic_regression", "1 of 20,000", "Auto"):
+        assert words in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "Left of the file as it is now: 10 of 10 choices of columns, 9 of 10 runs of up to 20,000 rounds" in said
+    told = json.loads(run("federation", "ledger", kit, "--json").stdout)
+    assert told["left"] == {"survey": 10, "run": 9, "question": 100}
+    assert [item["what"] for item in told["items"]] == ["begun", "run", "refused: minimum_rows_per_level (group)"]
+    assert told["items"][1]["rounds"] == 1 and told["items"][1]["columns"] == ["ill", "age"]
+
+
+def test_a_ledger_is_begun_anew_only_when_somebody_says_so(kits):
+    kit = kits["north"]
+    (kit / "ledger.jsonl").write_text("")
+    assert "has lost lines at its end" in refusal("federation", "ledger", kit)
+    (kit / "north.csv").write_text("ill,age,group\n")
+    assert "has lost lines at its end" in refusal("federation", "start", kit)
+    done = run("federation", "ledger", kit, "--begin-anew")
+    assert done.exit_code == 0 and "is begun anew: everything that it allows may be asked again" in done.stderr
+    assert len(list(kit.glob("ledger-until-*.jsonl"))) == 1
+    assert run("federation", "ledger", kit).exit_code == 0
+    assert "is the kit of the server; a ledger is kept by each site" in refusal("federation", "ledger", kits["server"])
 
 
 @pytest.mark.parametrize(

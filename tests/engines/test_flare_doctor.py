@@ -48,10 +48,17 @@ def test_a_site_that_is_well(kits, table):
         well = found(kit, "ok", data=table)
     assert list(well) == [
         "kit", "certificate", "dates", "private key", "versions", "server's name", "port", "TLS", "rules", "data",
-        "folder", "participant",
+        "ledger", "folder", "participant",
     ]  # fmt: skip
     assert well["data"] == f"{table} has 12 rows, 12 of them complete; 10 are needed"
+    assert well["ledger"] == "whole, 0 entries since it was begun"
     assert "nvflare 2.9" in well["versions"] and "fahmc " in well["versions"]
+
+
+def test_a_ledger_that_lost_a_line(kits, table):
+    (kits["north"].path / "ledger.jsonl").write_text("")
+    said = found(kits["north"], "problem", data=table)["ledger"]
+    assert "has lost lines at its end" in said and said.endswith("fahmc federation ledger KIT --begin-anew")
 
 
 def test_a_server_that_is_not_started(kits):

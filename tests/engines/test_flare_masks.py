@@ -178,9 +178,11 @@ def tables(tmp_path_factory):
 def made_ready(tables, **rules: Any) -> tuple[dict[str, Work], Order]:
     work = workers(tables, **rules)
     told = survey(caller(work), list(work), ASKED, None, 1.0)
+    sampler = {"name": "FAHMC", "step_size": ETA, "num_leapfrog_steps": 1}
     order = Order(
         model={"name": "logistic_regression", "prior_scale": 2.0, "feature_names": ["age", "group[B]", "group[C]"]},
-        sampler={"name": "FAHMC", "step_size": ETA, "num_leapfrog_steps": 1},
+        sampler=sampler,
+        leader=sampler,
         phase="sampling",
         stream="",
         seed=1,
@@ -265,7 +267,7 @@ def test_a_round_is_that_of_plain_replies_and_a_new_job_has_its_bits(at_work, ta
 
 
 def test_a_site_answers_in_masks_only_as_was_agreed(tables):
-    work, order = made_ready(tables)
+    work, order = made_ready(tables, minimum_sites=1, maximum_weight=1.0)
     south = work["south"]
 
     def refused(site: Work, order: Order) -> Refusal:

@@ -35,7 +35,8 @@ class Played:
         self.silent: dict[str, int] = dict.fromkeys(SITES, 0)
         self.change: dict[str, Callable[[dict[str, Any]], Any]] = {}
         self.failures: dict[str, str] = {}
-        settings: dict[str, Any] = {"model": {}, "sampler": {}, "phase": "sampling", "stream": "", "seed": 1}
+        settings: dict[str, Any] = {"model": {}, "sampler": {}, "leader": {}, "phase": "sampling", "stream": ""}
+        settings |= {"seed": 1}
         settings |= {"num_chains": CHAINS, "dtype": dtype, "template": "position", "num_rows": 10}
         settings |= {"leaf_shapes": {"position": [DIMENSION]}, "weights": WEIGHTS}
         self.order = Order(**settings | order)

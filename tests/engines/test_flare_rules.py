@@ -12,15 +12,14 @@ from fahmc.engines.flare import rules
 from fahmc.engines.flare.refusals import Refused
 from fahmc.engines.flare.rules import (
     Rules,
-    ServerRules,
     private_seed,
     read_rules,
-    read_server_rules,
     read_settled_rules,
     row_mark,
     site_secret,
     write_settled_rules,
 )
+from fahmc.engines.flare.server_rules import ServerRules, read_server_rules
 from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
 from fahmc.registry import choices
@@ -118,8 +117,12 @@ def test_columns_are_allowed_by_name_or_by_their_array():
     assert made(columns="all").allows("income") and not made(columns=[]).allows("income")
 
 
-def ordered(model: Any, sampler: Any = None) -> Order:
-    return Order(model, sampler or {}, "", "", 1, 1, "float32", None, {}, {}, 1)
+def ordered(model: Any, sampler: Any = None, **order: Any) -> Order:
+    sampler, weights = sampler or {"name": "FAHMC"}, {"north": 0.5, "south": 0.3, "east": 0.2}
+    settings = {"sampler": sampler, "leader": sampler, "weights": weights, "leaf_shapes": {"x": [4]}} | order
+    return Order(
+        model, phase="", stream="", seed=1, num_chains=1, dtype="float32", template=None, num_rows=90, **settings
+    )
 
 
 def test_refusals_of_a_site_name_what_and_why():
@@ -128,16 +131,16 @@ def test_refusals_of_a_site_name_what_and_why():
     with pytest.raises(Refused, match=r"fewer complete rows .* than it takes part with") as refusal:
         allowed.check_rows(29)
     assert not re.search(r"\d", str(refusal.value)), "how many there are is the site's own business"
-    allowed.check_code(ordered({"name": "mlp"}, {"name": "FAHMC", "gradient": {"object": "a:B"}}))
-    allowed.check_code(ordered({"object": "a:model"}))
+    allowed.check_order(ordered({"name": "mlp"}, {"name": "FAHMC", "gradient": {"object": "a:B"}}), "north", 40)
+    allowed.check_order(ordered({"object": "a:model"}), "north", 40)
     for model in ({"name": "logistic_regression"}, {"name": None}, {"name": ["mlp"]}, {}):
         with pytest.raises(Refused, match=r"^the model .* may not run here"):
-            allowed.check_code(ordered(model))
+            allowed.check_order(ordered(model), "north", 40)
     with pytest.raises(Refused, match=r"^the model 'a:B' is not ready-made and not listed here"):
-        allowed.check_code(ordered({"object": "a:B"}))
+        allowed.check_order(ordered({"object": "a:B"}), "north", 40)
     for sampler in ({"object": "a:model"}, {"name": "FAHMC", "gradient": {"of": [{"object": "a:model"}]}}):
         with pytest.raises(Refused, match=r"^'a:model' is not part of fahmc and not listed here"):
-            allowed.check_code(ordered({"name": "mlp"}, sampler))
+            allowed.check_order(ordered({"name": "mlp"}, sampler), "north", 40)
 
 
 def test_rules_reach_the_site_s_workers_unchanged(tmp_path):

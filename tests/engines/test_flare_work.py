@@ -46,6 +46,7 @@ SAMPLERS = {
     "a course, and gradients along": FAHMC(0.2, 1, correction="curvature", with_gradients=True),
     "a sampler of one's own": ServerLangevin(0.001),
 }
+AUTO = {"leader": {"name": "Auto"}}
 OWN = ["own_samplers:ServerLangevin", "own_samplers:Clipped"]
 
 
@@ -64,7 +65,7 @@ def shorter(tmp_path_factory):
 
 
 def workers(tables, secret: int = 0, **rules: Any) -> dict[str, Work]:
-    settings = {"columns": ["age", "group", "ill"], "minimum_rows": 30} | rules
+    settings = {"columns": ["age", "group", "ill"], "minimum_rows": 30, "rows_per_parameter": 4} | rules
     known = Authority().identities(list(tables))
     return {
         name: Work(name, Rules(file=str(file), **settings), bytes([secret, place] * 16), known[name])
@@ -494,9 +495,13 @@ def test_arrays_go_as_they_are_if_they_are_allowed(tmp_path):
         ({"model": {"name": "mlp", "num_classes": 2}}, "the model 'mlp' may not run here. Ask the site", None),
         ({"model": {"object": "os:system"}}, "the model 'os:system' is not ready-made and not listed here", None),
         ({"model": {"name": "poisson_regression"}}, "its rows do not fit the model or", "but row 1 has 53.6"),
-        ({"sampler": {"name": "Popen"}}, "the model or the sampler cannot be made here", "name = 'Popen' is not known"),
+        ({"sampler": {"name": "Popen"}}, "the sampler 'Popen' may not run here", None),
+        ({"leader": {"name": "Popen"}}, "the sampler 'Popen' may not run here", None),
+        ({"leader": {}}, "the sampler named may not run here", None),
+        ({"sampler": {"name": "SplitHMC", "num_steps": 1}}, "the sampler 'SplitHMC' may not run here", None),
         ({"sampler": {"object": "os:system"}}, "'os:system' is not part of fahmc and not listed here", None),
-        ({"sampler": {"name": "HMC", "step_size": 0.1}}, "cannot be made here", "HMC runs on one machine; a feder"),
+        ({"leader": {"name": "HMC"}, "sampler": {"name": "HMC", "step_size": 0.1}}, "'HMC' may not run here", None),
+        ({"sampler": {"name": "FAHMC", "step_size": "far"}}, "cannot be made here", "step_size"),
         ({"sampler": {"name": "FAHMC", "step_size": 0.1, "gradient": {"name": "minibatch", "size": 60}}},
          "its rows do not fit the model or the sampler", "Minibatch size 60 is larger than client 'north', which has"),
         ({"weights": {"south": 1.0}}, "are not the sites that its kit names: 'east', 'north' differ", None),
@@ -509,14 +514,14 @@ def test_arrays_go_as_they_are_if_they_are_allowed(tmp_path):
         ({"leaf_shapes": {"coefficients": [3], "intercept": [], "more": [2]}}, "cannot be made here", "does not fit"),
         ({"template": {"list": ["coefficients"] * 2}}, "cannot be made here", "template does not fit its leaves"),
         ({"template": {"Popen": []}}, "cannot be made here", "template does not fit its leaves"),
-        ({"sampler": {"name": "_expansion", "size": 5, "num_points": 2}}, "rows do not fit", "sampler does not fit"),
+        ({**AUTO, "sampler": {"name": "_expansion", "size": 5, "num_points": 2}}, "rows do not fit", "does not fit"),
         ({"num_chains": 10**400}, "takes more memory than the site gives a run", "MiB"),
         # More memory, or time, than there is: nothing of it is allocated.
         ({"num_chains": 2**40}, "takes more memory than the site gives a run", "MiB"),
         ({"leaf_shapes": {"coefficients": [2**62], "intercept": []}}, "takes more memory than the site gives", "MiB"),
         ({"leaf_shapes": {"coefficients": [2**40, 2**40], "intercept": []}}, "takes more memory than", "MiB"),
-        ({"sampler": {"name": "_expansion", "size": 2**40, "num_points": 6}}, "takes more memory than", "MiB"),
-        ({"sampler": {"name": "_scatter", "size": 4, "num_points": 2**50}}, "takes more memory than the site", "MiB"),
+        ({**AUTO, "sampler": {"name": "_expansion", "size": 2**40, "num_points": 6}}, "takes more memory than", "MiB"),
+        ({**AUTO, "sampler": {"name": "_scatter", "size": 4, "num_points": 2**50}}, "takes more memory than", "MiB"),
         # Its messages would do, but not what is computed between them: 59 rows for each of a million chains.
         ({"num_chains": 10**6}, "takes more memory than the site gives a run", "MiB"),
         ({"sampler": {"name": "FAHMC", "step_size": 0.1, "num_leapfrog_steps": 10**6, "num_local_steps": 10**6}},
@@ -524,7 +529,9 @@ def test_arrays_go_as_they_are_if_they_are_allowed(tmp_path):
     ],
 )  # fmt: skip
 def test_orders_that_a_site_does_not_take(tables, order, changes, refusal, cause):
-    work = workers(tables, models=["logistic_regression", "poisson_regression"], maximum_megabytes=300)
+    rules = {"models": ["logistic_regression", "poisson_regression"], "maximum_megabytes": 300}
+    rules |= {"rows_per_parameter": 0, "minimum_sites": 1, "maximum_weight": 1.0}
+    work = workers(tables, **rules)
     told = replace(order, **changes)
     with pytest.raises(Refused, match="this site was not asked for its rows before the run"):
         work["north"].prepare(told.text)

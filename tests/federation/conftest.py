@@ -15,7 +15,8 @@ from fahmc.data.study import build_study
 from fahmc.data.tables import read_clients
 from fahmc.engines.flare.loopback import Loopback
 from fahmc.engines.flare.processes import find_processes
-from fahmc.engines.flare.rules import SERVER_FILE, Rules
+from fahmc.engines.flare.rules import Rules
+from fahmc.engines.flare.server_rules import SERVER_FILE
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,8 @@ def real(tables, tmp_path_factory):
             file=str(file),
             columns=["age", "group", "ill"] + (["income"] if name != "south" else []),
             minimum_rows=30,
+            rows_per_parameter=4,
+            maximum_runs=200,
             own_models=[f"own_models:{attribute}" for attribute in ("steady", *BREAKS)],
             own_samplers=["own_samplers:ServerLangevin"],
             private_seed=5,

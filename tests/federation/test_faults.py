@@ -20,7 +20,9 @@ import fahmc
 from clinics import COLUMNS
 from fahmc.cli.federation import show_status
 from fahmc.engines import Flare
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.processes import find_processes
+from fahmc.engines.flare.statement import items
 from fahmc.errors import FederationError
 from saboteur import Saboteur, assert_same_bits, kill
 
@@ -56,6 +58,9 @@ def test_what_is_killed_or_hangs_changes_no_bit(real, undisturbed):
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, **RUN)
     assert_same_bits(draws, undisturbed)
     assert stopped
+    for name in kits["analyst"].sites:
+        told = [item for item in items(Ledger(kits[name].path)) if item.what == "run" and item.sampler == "FAHMC"]
+        assert [(item.who, item.rounds) for item in told] == [(kits["analyst"].name, 50)], "the same rounds count once"
     psutil.wait_procs([psutil.Process(pid) for pid in stopped if psutil.pid_exists(pid)], timeout=30)
     assert not any(psutil.pid_exists(pid) for pid in stopped), "the worker that hung is left behind"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -58,6 +58,8 @@ class Auto(Leader):
     gradient
         `Minibatch` and its like leave FA-HMC as the only way.
     """
+
+    PARTS: ClassVar = (*Tuned.PARTS, "SplitHMC")
 
     target_ess: Effective = 400
     max_rounds: Rounds = 5000

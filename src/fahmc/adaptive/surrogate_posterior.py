@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fahmc import door
 from fahmc.adaptive.adaptation import MOST_DIMENSIONS, adapt
@@ -39,6 +40,8 @@ class SurrogatePosterior(Leader):
     max_rounds
         Rounds after which it gives up, and says so.
     """
+
+    PARTS: ClassVar = ("_expansion", "_scatter")
 
     target_ess: Effective = 400
     max_rounds: Rounds = 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fahmc import door
 from fahmc.adaptive.bulk import find_bulk
@@ -29,6 +30,8 @@ class SurrogateTransition(Leader):
     max_rounds
         Rounds after which it gives up, and says so.
     """
+
+    PARTS: ClassVar = ("_expansion", "_scatter")
 
     target_ess: Effective = 400
     max_rounds: Rounds = 100

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -174,6 +174,8 @@ class Tuned(Leader):
     gradient
         With which trajectories are followed; what is not exact, such as `Minibatch`, gets a diagonal metric.
     """
+
+    PARTS: ClassVar = ("_expansion", "_scatter", "_evaluation", "FAHMC")
 
     method: Literal["FAHMC", "FALD"] = "FAHMC"
     target_ess: Effective = 400

@@ -115,7 +115,14 @@ def measure_federation(log: Callable[[str], None], *, is_quick: bool = False) ->
         folder = Path(name)
         np.savez(folder / "rows.npz", y=np.zeros(20, np.float32))
         own_models = [f"{messages.__name__}:{attribute}" for attribute in _MODELS.values()]
-        rules = Rules(file=str(folder / "rows.npz"), columns="all", own_models=own_models)
+        rules = Rules(
+            file=str(folder / "rows.npz"),
+            columns="all",
+            own_models=own_models,
+            rows_per_parameter=0,
+            maximum_rounds=10**9,
+            maximum_runs=10**6,
+        )
         log(f"Starting a server and {NUM_SITES} sites")
         sites = {f"site{number}": rules for number in range(NUM_SITES)}
         with (

@@ -283,6 +283,16 @@ def doctor(
     """Check what a kit's owner needs, from certificate to data, and say what to do; exit code 6 on a problem."""
 
 
+@_command("ledger:show_ledger", federation_app)
+def ledger(
+    kit: KitFolder,
+    is_begun_anew: Annotated[
+        bool, Option("--begin-anew", help="Put the ledger aside and begin another: everything counts anew.")
+    ] = False,
+) -> None:
+    """Print what a site was asked, by whom and when, and what is left of what it allows; with the site's own kit."""
+
+
 @_command("logs:show_logs", federation_app)
 def logs(
     kit: KitFolder,

@@ -18,6 +18,7 @@ from fahmc.cli.output import Output
 from fahmc.engines.flare.connection import Connection, Unreachable
 from fahmc.engines.flare.credentials import check_credentials
 from fahmc.engines.flare.kits import Kit, make_kits
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.line import find_fault
 from fahmc.engines.flare.lookout import LOST_AFTER, in_words
 from fahmc.engines.flare.messages import Status
@@ -69,6 +70,8 @@ def run_participant(kit: Path, data: Path | None, rules: Path | None, output: Ou
             f"{kit} is the kit of the {own.role}, which holds no rows; --data and --rules are for sites."
         )
     allowed = read_rules(rules or own.path / RULES_FILE, data) if own.role == "site" else None
+    if own.role == "site":
+        Ledger(own.path)  # without which it would refuse everything
     asked_to_stop = threading.Event()
     participant = Participant(own, allowed)
     previous = {

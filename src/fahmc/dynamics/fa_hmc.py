@@ -100,6 +100,7 @@ class FAHMC(Sampler):
         What ``"curvature"`` would find, where it is known: a table of ``center``, ``gradient`` and ``curvature`` of f.
     """
 
+    PARTS: ClassVar = ("_evaluation", "_second_order")
     NUMBERS: ClassVar = (
         "step_size",
         "num_leapfrog_steps",

@@ -102,6 +102,8 @@ class Sampler(Protocol):
     """Whether it samples; otherwise it can only be a phase before one that does."""
     decides_rounds: ClassVar[bool] = False
     """Whether its course finds out by itself how many rounds it takes."""
+    PARTS: ClassVar[tuple[str, ...]] = ()
+    """Names of fahmc's other samplers whose phases its course may give out: a site that lets it run lets these, too."""
     NUMBERS: ClassVar[tuple[str, ...]] = ()
     """The fields of the dataclass whose values reach the round through `numbers` alone, never as ``self.…``. Settings
     that differ in nothing else share one compiled program, so these may be changed between rounds at no cost."""

@@ -5,6 +5,7 @@ Everything derives from it there: what the messages look like, the client's roun
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Collection
@@ -33,6 +34,8 @@ class Order:
     """How to make the model (`fahmc.models.recipes`)."""
     sampler: dict[str, Any]
     """How to make the sampler (`fahmc.registry`)."""
+    leader: dict[str, Any]
+    """How to make the run's own sampler, as whose phases come: often the same."""
     phase: str
     stream: str
     """What the phase's random streams are called."""
@@ -53,9 +56,16 @@ class Order:
         template = run.target.template
         leaves = zip(tree.leaf_names(template), jax.tree.leaves(template), strict=True)
         weights = zip(run.federation.names, map(float, run.federation.weights), strict=True)
+        leader, sampler = sampler_recipe(run.sampler), sampler_recipe(phase.sampler)
+        if sampler != leader and "name" in sampler and sampler["name"] not in (leader.get("name"), *run.sampler.PARTS):
+            raise SettingsError(
+                f"{type(run.sampler).__name__} gives out a phase of {sampler['name']!r}, which its PARTS do not name: "
+                "no site would run it. Add it there."
+            )
         return cls(
             model=model_recipe(run.model),
-            sampler=sampler_recipe(phase.sampler),
+            sampler=sampler,
+            leader=leader,
             phase=phase.name,
             stream=run.stream(phase),
             seed=run.seed,
@@ -84,6 +94,12 @@ class Order:
     def identity(self) -> str:
         """What the order is called: a checksum of its text."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    @property
+    def run_identity(self) -> str:
+        """What the run is called: the same for all of its phases."""
+        whole = dataclasses.replace(self, sampler={}, phase="", stream="")
+        return whole.identity
 
     @property
     def precision(self) -> np.dtype:

@@ -102,6 +102,9 @@ def federation() -> Federation:
             columns=["age", "group", "ill"],
             maximum_megabytes=MEGABYTES,
             secure_sum="allowed",
+            minimum_sites=len(SITES),
+            maximum_runs=10**6,
+            maximum_rounds=10**9,
         )
         work[name] = Work(name, rules, bytes(32), known[name])
         secrets += [str(size), str(size - 1), f"{name}.csv", *(f"{age}" for age in ages)]
@@ -114,9 +117,11 @@ def federation() -> Federation:
         return answers[method], {}
 
     about = survey(call, SITES, COLUMNS, None, 1.0)
+    sampler = {"name": "FAHMC", "step_size": 0.1, "num_leapfrog_steps": 2, "momentum_correlation": 0.5}
     order = Order(
         model={"name": "logistic_regression", "prior_scale": 2.0, "feature_names": ["age", "group[B]"]},
-        sampler={"name": "FAHMC", "step_size": 0.1, "num_leapfrog_steps": 2, "momentum_correlation": 0.5},
+        sampler=sampler,
+        leader=sampler,
         phase="sampling",
         stream="",
         seed=1,

@@ -16,6 +16,12 @@
     gate.py        who may say what to whom, watched at the server
     doors.py       the doors of FLARE's client that fahmc does not use, shut
     rules.py       what a site lets others compute: its own file
+    proposed_rules.py  that file as a site finds it in its kit, with a comment on each rule
+    server_rules.py    the server's own file
+    chained_lines.py   a file of lines of which none can be changed or lost unnoticed
+    ledger.py      a site's ledger: what it answered, and what is left
+    counts.py      what of a site's work is counted in it, and as what
+    statement.py   the ledger as a person reads it
     work.py        what a site does: describe its table, make ready, run its part of a round
     site.py        `work` as methods that the server may call
     messages.py    what analyst and server say to each other

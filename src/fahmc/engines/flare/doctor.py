@@ -26,10 +26,12 @@ from packaging.requirements import Requirement
 from fahmc.data.tables import Table, read_table
 from fahmc.engines.flare import credentials
 from fahmc.engines.flare.kits import Kit, require_flare
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.line import LineFault, connect, resolve, shake_hands
 from fahmc.engines.flare.port import check_port, listens
 from fahmc.engines.flare.processes import find_processes, running_pid
-from fahmc.engines.flare.rules import RULES_FILE, Rules, read_rules, read_server_rules, read_settled_rules
+from fahmc.engines.flare.rules import RULES_FILE, Rules, read_rules, read_settled_rules
+from fahmc.engines.flare.server_rules import read_server_rules
 from fahmc.engines.flare.state import State, read_state
 from fahmc.engines.flare.versions import own_versions
 from fahmc.errors import DataError, FahmcError, FederationError, SettingsError
@@ -246,6 +248,12 @@ def _check_columns(rules: Rules, table: Table) -> None:
         )
 
 
+def _ledger(case: Case) -> str:
+    ledger = Ledger(case.kit.path)
+    count = len(ledger.entries) - 1
+    return f"whole, {count} {'entries' if count != 1 else 'entry'} since it was begun"
+
+
 def _folder(case: Case) -> str:
     for folder in (case.kit.path, case.kit.local):
         try:
@@ -297,7 +305,8 @@ _CHECKS: dict[str, Callable[[Case], str]] = {
     "TLS": _tls,
     "rules": _rules,
     "data": _data,
+    "ledger": _ledger,
     "folder": _folder,
     "participant": _participant,
 }
-_ONLY_FOR = {"rules": ("site", "server"), "data": ("site",), "participant": ("site", "server")}
+_ONLY_FOR = {"rules": ("site", "server"), "data": ("site",), "ledger": ("site",), "participant": ("site", "server")}

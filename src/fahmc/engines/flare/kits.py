@@ -18,6 +18,7 @@ import pydantic
 from pydantic import ConfigDict
 
 from fahmc.engines.flare.job import SAMPLING, Job
+from fahmc.engines.flare.ledger import begin_ledger
 from fahmc.engines.flare.policy import write_json, write_policy
 from fahmc.engines.flare.proposed_rules import proposed_rules
 from fahmc.errors import SettingsError, shown
@@ -153,6 +154,8 @@ def make_kits(
             write_policy(folder / name, role, rules, job)
             entries = {"role": role, "name": analyst if role == "analyst" else name, "study": study}
             entries |= {"server": f"{host}:{port}", "sites": list(sites), "job": job._asdict()}
+            if role == "site":
+                begin_ledger(folder / name, site=name, study=study)
             (folder / name / _KIT_FILE).write_text(json.dumps(entries, indent=1))
     return {name: Kit.load(folder / name) for name in roles}
 

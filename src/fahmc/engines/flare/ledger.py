@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fahmc.engines.flare.chained_lines import BrokenChain, ChainedLines, Entry, begin_lines, now
 from fahmc.engines.flare.refusals import Refusal, Refused
@@ -218,12 +220,44 @@ class Ledger:
         self.entries.append({name: value for name, value in entry.items() if name != "marks"})
 
 
-def begin_ledger(kit: Path, **facts: object) -> None:
-    """Begin the ledger of a kit; one that is there is kept beside it, and named in the new one's first line."""
-    path = kit / LEDGER_FILE
+class HasLedger(Protocol):
+    """What writes into a ledger."""
+
+    ledger: Ledger
+
+
+_Self = TypeVar("_Self", bound=HasLedger)
+_Rest = ParamSpec("_Rest")
+_Answer = TypeVar("_Answer")
+
+
+def noting_refusals(
+    method: Callable[Concatenate[_Self, _Rest], _Answer],
+) -> Callable[Concatenate[_Self, _Rest], _Answer]:
+    """Have a method write into the ledger what it refuses, or fails to do."""
+
+    @functools.wraps(method)
+    def noted(self: _Self, *args: _Rest.args, **kwargs: _Rest.kwargs) -> _Answer:
+        try:
+            return method(self, *args, **kwargs)
+        except LedgerFault:
+            raise
+        except Refused as refused:
+            self.ledger.refuse(method.__name__, refused.refusal, refused.words)
+            raise
+        except Exception:
+            self.ledger.refuse(method.__name__, Refusal.FAULT, ())
+            raise
+
+    return noted
+
+
+def begin_ledger(kit: Path, **facts: object) -> str | None:
+    """Begin the ledger of a kit; one that is there is kept beside it under the name that is returned."""
+    path, kept = kit / LEDGER_FILE, None
     if path.exists():
-        moment = now()
-        kept = path.with_name(f"ledger-until-{moment.replace(':', '')}.jsonl")
-        path.rename(kept)
-        facts |= {"before": kept.name}
+        kept = f"ledger-until-{now().replace(':', '')}-{secrets.token_hex(2)}.jsonl"
+        path.rename(path.with_name(kept))
+        facts |= {"before": kept}
     begin_lines(path, kit / "local" / _ANCHOR_FILE, {"at": now(), "what": "begun", **facts})
+    return kept

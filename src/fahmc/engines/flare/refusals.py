@@ -77,6 +77,15 @@ class Refusal(enum.Enum):
         "this site has answered as many different questions about draws as it does of one file (maximum_questions in "
         "its own file).",
     )
+    FEW_SITES = (
+        FederationError,
+        "this is asked of fewer sites than this one takes part with (minimum_sites in its own file).",
+    )
+    WEIGHT = (
+        FederationError,
+        "the average would be this site's own to a larger share than it allows (maximum_weight in its own file). Give "
+        "it a smaller weight, or ask the site to raise it.",
+    )
     PARAMETERS = (
         FederationError,
         "the model has more parameters than this site has rows for (rows_per_parameter in its own file). Take fewer "
@@ -135,9 +144,8 @@ class Refusal(enum.Enum):
     )
     SAMPLER = (
         FederationError,
-        "the sampler asks for rounds of {}, which may not run here. Ask the site to add the sampler to samplers in its "
-        "own file.",
-        "another",
+        "the sampler {} may not run here. Ask the site to add it to samplers in its own file.",
+        "named",
     )
     OWN_SAMPLER = (
         FederationError,

@@ -42,13 +42,15 @@ from typing import Any, Literal
 import pydantic
 from pydantic import ConfigDict, Field
 
+from fahmc.data.summaries import TableSummary
+from fahmc.dynamics.sampler import Sampler
 from fahmc.engines.client import Limits
 from fahmc.engines.flare.refusals import Refusal, Refused
 from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
 from fahmc.registry import choices, references
 
-RULES_FILE, SERVER_FILE = "site.toml", "server.toml"
+RULES_FILE = "site.toml"
 _SETTLED_FILE = "fahmc-site.json"
 _SECRET_FILE = "fahmc-secret"
 _SECRET_BYTES = 32
@@ -72,7 +74,7 @@ class Rules(pydantic.BaseModel):
     maximum_runs: int = Field(default=10, ge=1)
     maximum_questions: int = Field(default=100, ge=0)
     models: list[str] = Field(default_factory=lambda: list(choices("model")))
-    samplers: list[str] = Field(default_factory=lambda: list(choices("sampler")))
+    samplers: list[str] = Field(default_factory=lambda: list(ready_made_samplers()))
     own_models: list[str] = []
     own_samplers: list[str] = []
     checks: bool = True
@@ -110,10 +112,37 @@ class Rules(pydantic.BaseModel):
         if num_rows < self.minimum_rows:
             raise Refused(Refusal.FEW_ROWS)
 
-    def check_code(self, order: Order) -> None:
-        """Refuse models and samplers that the site does not run; what is not fahmc's own must be listed."""
+    def check_levels(self, summary: TableSummary) -> None:
+        """Refuse columns of text with more different values than the site tells of."""
+        columns = {**summary.features, "": summary.outcome}
+        if many := [name for name, column in columns.items() if column.num_levels > self.maximum_levels]:
+            raise Refused(Refusal.MANY_LEVELS, *filter(None, many))
+
+    def check_order(self, order: Order, site: str, num_rows: int) -> None:
+        """Refuse what an order alone shows to be more than this site lets others compute."""
         self.check_model(order.model)
-        _check_listed(Refusal.OWN_SAMPLER, order.sampler, self.own_samplers)
+        self.check_sampler(order)
+        weights = [weight for weight in order.weights.values() if weight > 0]
+        if len(weights) < self.minimum_sites:
+            raise Refused(Refusal.FEW_SITES)
+        if order.weights.get(site, 0.0) > self.maximum_weight * sum(weights):
+            raise Refused(Refusal.WEIGHT)
+        if order.dimension * self.rows_per_parameter > num_rows:
+            raise Refused(Refusal.PARAMETERS)
+
+    def check_sampler(self, order: Order) -> None:
+        """Refuse samplers that the site does not run, and phases that are not theirs."""
+        _check_listed(Refusal.OWN_SAMPLER, [order.leader, order.sampler], self.own_samplers)
+        leader, is_own = order.leader.get("name"), "object" in order.leader
+        if not is_own and leader not in self.samplers:
+            raise Refused(Refusal.SAMPLER, *([leader] if isinstance(leader, str) else []))
+        if "object" in order.sampler:
+            return
+        led = ready_made_samplers()
+        names = self.samplers if is_own else [str(leader)]
+        parts = {part for name in names for part in (name, *led[name].PARTS)}
+        if (sampler := order.sampler.get("name")) not in parts:
+            raise Refused(Refusal.SAMPLER, *([sampler] if isinstance(sampler, str) else []))
 
     def check_model(self, recipe: Mapping[str, Any]) -> None:
         """Refuse a model that the site does not run."""
@@ -131,7 +160,7 @@ class Rules(pydantic.BaseModel):
         _check_listed(Refusal.OWN_CHECK, check, self.own_checks)
 
 
-def _check_listed(refusal: Refusal, recipe: Mapping[str, Any], listed: list[str]) -> None:
+def _check_listed(refusal: Refusal, recipe: Any, listed: list[str]) -> None:
     if unlisted := sorted(references(recipe).difference(listed)):
         raise Refused(refusal, *unlisted)
 
@@ -150,44 +179,27 @@ def read_rules(path: Path, data: Path | None = None) -> Rules:
     try:
         rules = Rules.model_validate(table)
     except pydantic.ValidationError as error:
-        raise SettingsError(_sentences(path, error, Rules)) from error
+        raise SettingsError(sentences(path, error, Rules)) from error
     if not Path(rules.file).is_file():
         named = "--data" if data is not None else f"file in {path}"
         raise SettingsError(f"{named} is {rules.file}, but there is no such file. Name the site's table of rows.")
     _check_ready_made(path, "models", rules.models, choices("model"))
-    _check_ready_made(path, "samplers", rules.samplers, choices("sampler"))
+    _check_ready_made(path, "samplers", rules.samplers, ready_made_samplers())
     return rules
+
+
+def ready_made_samplers() -> dict[str, type[Sampler]]:
+    """Return fahmc's samplers that run at sites, as orders name them."""
+    return {
+        name: sampler
+        for name, sampler in choices("sampler").items()
+        if isinstance(sampler, type) and not sampler.pools_rows
+    }
 
 
 def _check_ready_made(path: Path, key: str, names: list[str], ready_made: Collection[str]) -> None:
     if unknown := [name for name in names if name not in ready_made]:
         raise SettingsError(f"{path}: {key} names {unknown[0]!r}; ready-made are {', '.join(ready_made)}.")
-
-
-class ServerRules(pydantic.BaseModel):
-    """The server's own settings, in its kit's server.toml."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    own_samplers: list[str] = []
-    """What else than fahmc's own samplers it may import: it needs their classes to combine replies; it has no rows."""
-    maximum_megabytes: int = Field(default=4096, ge=1)
-    """What one round's messages may take, of all sites together."""
-
-
-def read_server_rules(local: Path) -> ServerRules:
-    """Read the server's own file, which need not be there."""
-    path = local.parent / SERVER_FILE
-    try:
-        return ServerRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-    except FileNotFoundError:
-        return ServerRules()
-    except pydantic.ValidationError as error:
-        raise FederationError(
-            f"the server's own file is refused. {_sentences(SERVER_FILE, error, ServerRules)}"
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise FederationError(f"the server's {SERVER_FILE} cannot be read: {error}.") from error
 
 
 def write_settled_rules(local: Path, rules: Rules) -> None:
@@ -235,7 +247,8 @@ def row_mark(secret: bytes, digest: str) -> str:
     return hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def _sentences(file: Path | str, error: pydantic.ValidationError, rules: type[pydantic.BaseModel]) -> str:
+def sentences(file: Path | str, error: pydantic.ValidationError, rules: type[pydantic.BaseModel]) -> str:
+    """Say what is wrong with a file of rules."""
     return "\n".join(_sentence(file, entry, rules) for entry in error.errors())
 
 

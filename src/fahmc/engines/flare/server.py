@@ -37,7 +37,7 @@ from fahmc.engines.flare.messages import (
     read_request,
 )
 from fahmc.engines.flare.rounds import Rounds, SiteLost, ask_all
-from fahmc.engines.flare.rules import read_server_rules
+from fahmc.engines.flare.server_rules import read_server_rules
 from fahmc.engines.flare.survey import survey
 from fahmc.engines.order import Order
 from fahmc.engines.record import record

@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.collab import collab
 
 from fahmc.engines.flare.agreement import read_identity
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.refusals import Refusal, Refused, write_refusal
 from fahmc.engines.flare.rules import read_settled_rules, site_secret
 from fahmc.engines.flare.work import Work
@@ -77,6 +80,13 @@ def published(method: Callable[..., Any]) -> Callable[..., Any]:
     return collab.publish(_answered(_timed(method)))
 
 
+def _submitter(fl_ctx: Any) -> tuple[str, str]:
+    """Return who asked for this job, as the server has it from a certificate, and what the job is called."""
+    told = fl_ctx.get_prop(FLContextKey.JOB_META) if fl_ctx is not None else None
+    meta = told if isinstance(told, dict) else {}
+    return tuple(str(meta.get(key) or "")[:200] for key in (JobMetaKey.SUBMITTER_NAME, JobMetaKey.JOB_ID))  # type: ignore
+
+
 class Site:
     """A site's worker in one job."""
 
@@ -86,9 +96,16 @@ class Site:
     def _site_work(self) -> Work:
         if self._work is None:
             local = Path(collab.workspace.get_site_config_dir())
-            identity = read_identity(local.parent)
-            self._work = Work(collab.site_name, read_settled_rules(local), site_secret(local), identity)
+            who, job = _submitter(collab.fl_ctx)
+            ledger, identity = Ledger(local.parent, who=who, job=job), read_identity(local.parent)
+            self._work = Work(collab.site_name, read_settled_rules(local), site_secret(local), identity, ledger)
         return self._work
+
+    @collab.final
+    def end(self) -> None:
+        """Give back what was reserved in the ledger: the job is over."""
+        if self._work is not None:
+            self._work.ledger.settle()
 
     @published
     def hello(self) -> dict[str, Any]:

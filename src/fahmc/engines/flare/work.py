@@ -22,6 +22,7 @@ from fahmc.data.columns import Columns
 from fahmc.data.consistency import TextHere, check_encoding
 from fahmc.data.encoding import Encoding, encode
 from fahmc.data.federation import Federation
+from fahmc.data.rare import Rare, find_rare, find_rare_array
 from fahmc.data.row_columns import UnfitCell, effective_rows
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary, summarize
 from fahmc.data.tables import Table, read_arrays, read_table
@@ -29,6 +30,8 @@ from fahmc.dynamics.sampler import Exchange
 from fahmc.engines.client import ClientProgram, SharedEffects, TooLarge, TooLong, check_memory, check_time
 from fahmc.engines.flare.agreement import Agreement, Identity, Party
 from fahmc.engines.flare.arrays import arrays_to_text
+from fahmc.engines.flare.counts import Counts
+from fahmc.engines.flare.ledger import Ledger, noting_refusals
 from fahmc.engines.flare.masked_replies import MaskedReplies, shares_for
 from fahmc.engines.flare.questions import Question
 from fahmc.engines.flare.refusals import Refusal, Refused, refusing
@@ -71,11 +74,20 @@ _SUMMARY, _ENCODING = pydantic.TypeAdapter(SummaryRequest), pydantic.TypeAdapter
 class Work:
     """One site's part in one job."""
 
-    def __init__(self, name: str, rules: Rules, secret: bytes, identity: Identity | None = None):
+    def __init__(
+        self,
+        name: str,
+        rules: Rules,
+        secret: bytes,
+        identity: Identity | None = None,
+        ledger: Ledger | None = None,
+    ):
         self.name, self.rules, self._secret, self._identity = name, rules, secret, identity
+        self.ledger = ledger or Ledger()
+        self._counts = Counts(rules, secret, self.ledger)
         self._table: Table | None = None
         self._rows: Batch = None
-        self._mark = ""
+        self._num_rows, self._mark = 0, ""
         self._program: ClientProgram | None = None
         self._party: Party | None = None
         self._agreement: Agreement | None = None
@@ -94,6 +106,7 @@ class Work:
         """Say who this is, with a key for this job, for the other sites."""
         return {"hello": self._as_party().hello}
 
+    @noting_refusals
     def agree(self, hellos: str) -> dict[str, Any]:
         """Agree with the other sites on keys that the server does not know, and on whether replies are masked."""
         self._check_size(hellos)
@@ -108,15 +121,18 @@ class Work:
             self._party = Party(self._identity, self.rules.secure_sum)
         return self._party
 
+    @noting_refusals
     def list_columns(self) -> dict[str, Any]:
         """Name the columns that others may use; whether there are more is nobody's business."""
         return {"columns": list(self._read().columns)}
 
+    @noting_refusals
     def summarize(self, request: str) -> dict[str, Any]:
         """Sum up the chosen columns, so that the sites can agree on how to write them as numbers."""
         asked = self._asked(_SUMMARY, request)
         return dataclasses.asdict(self._summary(asked.columns, asked.features))
 
+    @noting_refusals
     def encode(self, request: str) -> dict[str, Any]:
         """Write the site's rows as numbers, and keep them here."""
         asked = self._asked(_ENCODING, request)
@@ -133,14 +149,20 @@ class Work:
             self.rules.check_rows(effective_rows(rows["weight"]))
         return self._keep(rows, request)
 
+    @noting_refusals
     def take_arrays(self) -> dict[str, Any]:
         """Keep the site's arrays as they are: those that others may use."""
         if Path(self.rules.file).suffix.lower() != ".npz":
             raise Refused(Refusal.NOT_ARRAYS)
+        self._counts.read_content()
         with refusing(Refusal.FILE):
             arrays = read_arrays(self.rules.file)
-        return self._keep({name: array for name, array in arrays.items() if self.rules.allows(name)})
+        arrays = {name: array for name, array in arrays.items() if self.rules.allows(name)}
+        with self._counts.survey(None, sorted(arrays)):
+            _refuse_rare(find_rare_array(arrays, self.rules.minimum_rows_per_level))
+            return self._keep(arrays)
 
+    @noting_refusals
     def prepare(self, order: str) -> dict[str, Any]:
         """Build and compile this site's round for a phase of a run, told as JSON."""
         if self._rows is None:
@@ -151,7 +173,7 @@ class Work:
         rules = self.rules
         before, self._program = self._program, None
         with refusing(Refusal.SETTINGS):
-            rules.check_code(told)
+            rules.check_order(told, self.name, self._num_rows)
             exchange = told.exchange(told.build_sampler(rules.own_samplers))
         self._masked = self._masked_replies(told, exchange)
         reasons = {
@@ -160,7 +182,8 @@ class Work:
             TooLong: Refusal.TOO_LONG,
             DataError: Refusal.FIT,
         }
-        with refusing(reasons | {ModelError: Refusal.FIT, FahmcError: Refusal.SETTINGS}):
+        reasons |= {ModelError: Refusal.FIT, FahmcError: Refusal.SETTINGS}
+        with self._counts.run(told, self._mark), refusing(reasons):
             self._program = ClientProgram(
                 told,
                 self.name,
@@ -187,6 +210,7 @@ class Work:
             check_memory(_MASK_COPIES * masked.num_bytes(), self.rules.limits)
         return masked
 
+    @noting_refusals
     def local_round(
         self, run: str, round_index: int, state: Mapping[str, bytes], is_wide: bool = False
     ) -> dict[str, Any]:
@@ -202,11 +226,13 @@ class Work:
             raise Refused(Refusal.BROADCAST)
         with refusing(Refusal.BROADCAST):
             sent = states.unpack(state, "the server")
+        self._counts.round(run, round_index, state)
         answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
         if self._masked is None:
             return answer | {"reply": replies.pack(reply)}
         return answer | self._masked.hide(round_index, is_wide is True, state, sent, reply)
 
+    @noting_refusals
     def answer(self, question: str) -> dict[str, Any]:
         """Answer a question about draws, told as JSON, in sums and counts of no fewer rows than the rules' minimum."""
         self._check_size(question)
@@ -216,7 +242,8 @@ class Work:
         with refusing(Refusal.SETTINGS):
             rules.check_question(told.check, [fit.model for fit in told.fits])
             check = told.build_check(rules.own_checks)
-        with refusing({OtherRows: Refusal.OTHER_ROWS, FahmcError: Refusal.UNFIT_DRAWS}):
+        reasons = {OtherRows: Refusal.OTHER_ROWS, FahmcError: Refusal.UNFIT_DRAWS}
+        with self._counts.question(question, told), refusing(reasons):
             fits = told.build_fits(self.name, self._kept, rules.own_models)
             if rules.keeps_effects and any(fit.model.is_by_site for fit in fits):
                 # Draws that somebody made up, and what they come to here, would tell it as well.
@@ -243,6 +270,7 @@ class Work:
     def _read(self) -> Table:
         """Return the table without the columns that are nobody else's business."""
         if self._table is None:
+            self._counts.read_content()
             with refusing(Refusal.FILE):
                 table = read_table(self.rules.file)
             self.rules.check_rows(len(table.row_numbers))
@@ -262,8 +290,13 @@ class Work:
         with refusing(Refusal.GAPS):
             rows = complete_rows(table, self.name, names, columns)
         self.rules.check_rows(len(rows.row_numbers))
-        with refusing({UnfitCell: Refusal.UNFIT_CELLS, FahmcError: Refusal.CELLS}):
+        with (
+            self._counts.survey(columns, features),
+            refusing({UnfitCell: Refusal.UNFIT_CELLS, FahmcError: Refusal.CELLS}),
+        ):
             summary = summarize(table, self.name, columns, features)
+            self.rules.check_levels(summary)
+            _refuse_rare(find_rare(rows, self.name, columns, features, self.rules.minimum_rows_per_level))
         return dataclasses.replace(
             summary,
             features={name: _countable(column) for name, column in summary.features.items()},
@@ -274,11 +307,11 @@ class Work:
         with refusing(Refusal.ARRAYS):
             federation = Federation.from_clients({self.name: rows})
         self.rules.check_rows(federation.num_rows)
-        self._rows, self._program = federation.rows[0], None
+        self._rows, self._num_rows, self._program = federation.rows[0], federation.num_rows, None
         # With the encoding, or two encodings that give the same rows would show that they do.
         mark = row_mark(self._secret, tree.digest(self._rows) + encoding)
-        self._mark = mark
         before = {other: rows for other, rows in self._kept.items() if other != mark}
+        self._mark = mark
         self._kept = dict([*before.items(), (mark, self._rows)][-_MOST_KEPT:])
         shapes = {name: {"dtype": leaf.dtype.name, "shape": list(leaf.shape[1:])} for name, leaf in self._rows.items()}
         return {
@@ -286,6 +319,12 @@ class Work:
             "mark": mark,
             "arrays": shapes,
         }
+
+
+def _refuse_rare(rare: Rare | None) -> None:
+    """Refuse the columns, without a word of the value."""
+    if rare is not None:
+        raise Refused(Refusal.RARE_LEVEL, *rare.columns) from DataError(rare.words)
 
 
 def _countable(column: ColumnSummary) -> ColumnSummary:
