@@ -2,6 +2,7 @@
 
 from fahmc import checks, data, engines, errors, models, priors, privacy, report, theory
 from fahmc.adaptive.auto import Auto
+from fahmc.adaptive.private_laplace import PrivateLaplace
 from fahmc.adaptive.surrogate_posterior import SurrogatePosterior
 from fahmc.adaptive.surrogate_transition import SurrogateTransition
 from fahmc.adaptive.tuned import Tuned
@@ -28,6 +29,7 @@ from fahmc.dynamics.fa_hmc import FAHMC, FALD
 from fahmc.dynamics.hmc import HMC
 from fahmc.dynamics.sampler import Exchange, Field, Leader, Outcome, Phase, Sampler
 from fahmc.dynamics.split_hmc import SplitHMC
+from fahmc.private_laplace import private_laplace
 from fahmc.registry import register
 from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.sample import sample
@@ -55,6 +57,7 @@ __all__ = [
     "Model",
     "Outcome",
     "Phase",
+    "PrivateLaplace",
     "RHatBelow",
     "Sampler",
     "Sites",
@@ -76,6 +79,7 @@ __all__ = [
     "positive_ordered",
     "priors",
     "privacy",
+    "private_laplace",
     "register",
     "report",
     "sample",

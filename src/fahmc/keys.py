@@ -9,6 +9,7 @@ for any block length, chain batching, padding or order of replies:
     outside the rows    (private seed, chain, trajectory, leapfrog step), see `engines.in_process.row_space`
     acceptance          (seed, chain, trajectory)
     jitter of the step  (seed, chain, trajectory)
+    noise of a release  (private seed, client, round, every bit of the broadcast, field), in simulations
     replicated outcome  (seed, or one that a site keeps to itself, site, draw, first row of a block)
     initial position    (seed, chain)
     a sampler's own     (seed, chain, any indices), or (private seed, chain, client, any indices)
@@ -32,6 +33,7 @@ from fahmc.types import ChainKeys, Client, Key
 
 # Labels keep the streams of one seed apart.
 _INITIAL, _SHARED, _PRIVATE, _MOMENTUM, _GRADIENT, _ACCEPTANCE, _OUTSIDE, _OWN, _JITTER, _REPLICATE = range(10)
+_RELEASE = 10
 
 
 def client_identity(name: str) -> UInt32[np.ndarray, " word"]:
@@ -102,6 +104,20 @@ def shared_noise(keys: ChainKeys, *indices: Any) -> Key:
 def private_noise(keys: ChainKeys, client: Client, *indices: Any) -> Key:
     """Key that belongs to one client, for samplers and gradients of your own; see `shared_noise`."""
     return _fold(keys.private, _OWN, client.identity[0], client.identity[1], *indices)
+
+
+def release(keys: ChainKeys, client: Client, round_index: Any, broadcast: Any) -> Key:
+    """Key of the noise in a private reply: it belongs to one client and to all 32-bit words of what it was asked.
+
+    Of two broadcasts in one round, replies with the same noise would tell the difference exactly.
+    """
+    key = _fold(keys.private, _RELEASE, client.identity[0], client.identity[1], round_index)
+    return jax.lax.scan(lambda key, word: (jax.random.fold_in(key, word), None), key, broadcast)[0]
+
+
+def release_of(key_release: Key, field: int) -> Key:
+    """Key of the noise in one field of a private reply."""
+    return _fold(key_release, field)
 
 
 def replicates(seed: int, identity: UInt32[np.ndarray, " word"]) -> Key:

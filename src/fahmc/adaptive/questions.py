@@ -76,7 +76,7 @@ def way_points(scouts: Any) -> Any:
     return (scouts[1:, None] + steps).reshape(-1, scouts.shape[-1])
 
 
-class _Question(Sampler):
+class Question(Sampler):
     """A round without chains whose state is the question and, after it, the answer."""
 
     makes_draws: ClassVar[bool] = False
@@ -111,7 +111,7 @@ class _Question(Sampler):
 
 @register("sampler", "_expansion")
 @dataclass(frozen=True)
-class Expansion(_Question):
+class Expansion(Question):
     """Ask for loss, gradient and curvature at a few points."""
 
     size: int
@@ -149,7 +149,7 @@ class Expansion(_Question):
 
 @register("sampler", "_scatter")
 @dataclass(frozen=True)
-class Scatter(_Question):
+class Scatter(Question):
     """Ask for the loss at many points, and for the quadratic that fits it there.
 
     Parameters

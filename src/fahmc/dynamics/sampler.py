@@ -50,6 +50,24 @@ class Field(NamedTuple):
         return math.prod(self.full_shape(num_chains)) * self.numpy_dtype(precision).itemsize
 
 
+class Release(NamedTuple):
+    """What keeps the replies of an exchange differentially private: noise, added where a reply is made.
+
+    A client's exact reply must be a multiple of `grid`, as its noise is, so that no digit of a float tells what the
+    noise hides.
+    """
+
+    mu: float
+    """What a round costs a row: how far all replies together move if it is replaced, in standard deviations."""
+    deviations: Any
+    """(broadcast, numbers, number of clients) -> by field of the reply, the standard deviation of a client's noise."""
+    grid: float
+    mu_left: float
+    """What the rounds of the run cost together, from this one on: for a site that would rather not begin in vain."""
+    is_shared: bool = False
+    """Whether a single client has only its share of the noise, and its reply is private in the sum of all alone."""
+
+
 class Exchange(NamedTuple):
     """All that a server needs to know of a sampler; no model, no rows."""
 
@@ -71,6 +89,8 @@ class Exchange(NamedTuple):
     known, ``gradient``, that of the potential f there."""
     merge_takes_numbers: bool = False
     """Whether ``merge`` has a last argument more, the sampler's numbers: for steps that the server takes itself."""
+    release: Release | None = None
+    """The noise in the replies, where they have any."""
 
     @property
     def broadcast(self) -> dict[str, Field]:

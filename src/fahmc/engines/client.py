@@ -7,8 +7,8 @@ an order; everything else comes with the call. A client that restarts therefore 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from fahmc.data.federation import Federation
 from fahmc.data.places import with_site
 from fahmc.density.target import build_target
 from fahmc.dynamics.sampler import Exchange, Sampler
+from fahmc.engines.noise import noisy, with_simulated_noise
 from fahmc.engines.order import Order
 from fahmc.engines.run import first_chain, over_chains
 from fahmc.errors import DataError, FederationError, ModelError
@@ -42,6 +43,16 @@ class Limits(NamedTuple):
 
 
 _NO_LIMITS = Limits()
+
+
+class DrawNormal(Protocol):
+    """Draws standard normal numbers that nobody else can draw: the same ones only for the same arguments."""
+
+    def __call__(
+        self, order: str, round_index: int, broadcast: Message, shapes: Mapping[str, tuple[int, ...]], /
+    ) -> dict[str, np.ndarray]:
+        """Return arrays of these shapes for a round of an order, given its identity and what was broadcast."""
+        ...
 
 
 class TooLarge(FederationError):
@@ -69,6 +80,8 @@ class ClientProgram:
         What the order may take; one that takes more is refused before anything is allocated.
     keeps_effects
         Whether a model whose position tells this client's own effect is refused.
+    draw_normal
+        Where the noise of private replies comes from, if not from the seed that private randomness derives from.
     before
         The program of an earlier order; it serves again where no more than numbers have changed.
     """
@@ -84,6 +97,7 @@ class ClientProgram:
         own_samplers: Collection[str] = (),
         limits: Limits = _NO_LIMITS,
         keeps_effects: bool = False,
+        draw_normal: DrawNormal | None = None,
         before: ClientProgram | None = None,
     ):
         if name not in order.weights:
@@ -94,7 +108,7 @@ class ClientProgram:
                 raise SharedEffects("the order would tell this client's own effect.")
             rows = with_site(rows, list(order.weights).index(name), name)
         federation = Federation.from_clients({name: rows})
-        self.order, self.exchange = order, order.exchange(sampler)
+        self.order, self.exchange, self._draw_normal = order, order.exchange(sampler), draw_normal
         check_memory(message_bytes(order, self.exchange), limits)
         row_gradients = order.num_chains * (sampler.row_gradients(federation.sizes.astype(float)) or 0.0)
         check_time(row_gradients, limits)
@@ -119,6 +133,8 @@ class ClientProgram:
             )
             self._client = jax.tree.map(jnp.asarray, client)
             client_round = sampler.build(build_target(model, order.position, client, name))
+            if draw_normal is None:
+                client_round = with_simulated_noise(self.exchange, client_round, len(order.weights))
             axes = (0, None, self.exchange.broadcast, None, None)
             program = jax.jit(over_chains(self.exchange, client_round, axes, self.exchange.reply))
             state = {
@@ -141,12 +157,25 @@ class ClientProgram:
         shapes = {name: number.shape for name, number in self._numbers.items()}
         order = self.order
         run = (order.model, order.num_chains, order.dtype, order.leaf_shapes, order.weights, order.num_rows)
-        return structure(sampler, sampler.NUMBERS), str(shapes), str(run)
+        return structure(sampler, sampler.NUMBERS), str(shapes), str(run), self._draw_normal is None
 
     def reply(self, round_index: int, state: Message) -> Message:
         """Run this client's part of one round of all chains."""
         with jax.enable_x64(self._is_double):
-            return jax.device_get(self._program(self._keys, np.int32(round_index), state, self._numbers, self._client))
+            made = self._program(self._keys, np.int32(round_index), state, self._numbers, self._client)
+            return self._as_released(round_index, state, jax.device_get(made))
+
+    def _as_released(self, round_index: int, state: Message, exact: Message) -> Message:
+        """Add the noise of this client's own, where replies are private."""
+        release = self.exchange.release
+        if release is None or self._draw_normal is None:
+            return exact
+        deviations = jax.device_get(release.deviations(state, self._numbers, len(self.order.weights)))
+        shapes = {name: exact[name].shape for name in sorted(deviations)}
+        normal = self._draw_normal(self.order.identity, round_index, state, shapes)
+        return exact | {
+            name: noisy(np.asarray(exact[name]), normal[name], float(deviations[name]), release.grid) for name in shapes
+        }
 
 
 def _traced(program: Any, arguments: tuple[Any, ...]) -> Any:

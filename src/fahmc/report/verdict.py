@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from fahmc.certificate import COLUMNS, source_of
+from fahmc.privacy import Budget
 from fahmc.report import advice
 from fahmc.report.convergence import ess, relative_drift
 
@@ -46,6 +47,11 @@ _SOURCES = {
     "weights": "Monte Carlo error of the importance weights",
     "reference": "by comparison with the reference",
 }
+_PRIVATE = (
+    "How far means and standard deviations are from those of the exact posterior is not known: this is a normal "
+    "approximation (Laplace) that allows for the noise and takes rows for what public bounds make of them; and whether "
+    "the model fits could only be seen by asking the rows more."
+)
 
 
 class Verdict(NamedTuple):
@@ -96,6 +102,8 @@ def judge(draws: Draws, table: pd.DataFrame, *, reference_label: str = "pooled")
     setting = next((fault.setting for fault in [*wrong, *unknown] if fault.setting), {})
     facts = ", ".join(_facts(draws, numbers))
     what = "The weights are good" if draws.account.get("weights") else "The chains agree"
+    if private := draws.account.get("privacy"):
+        what = f"The draws are ({Budget(private['epsilon'], private['delta'])}) differentially private"
     if wrong:
         status, headline = "bad", f"Do not use these draws yet: {facts}."
     elif unknown:
@@ -211,6 +219,9 @@ def _settled_elsewhere(values: np.ndarray) -> list[int]:
 def _bias_faults(draws: Draws, table: Any) -> Iterator[_Fault]:
     """Find what is off by too much, and what is not known."""
     source = _source(draws, table)
+    if "privacy" in draws.account:
+        yield _Fault(_PRIVATE, {}, is_known=False)
+        return
     if source == "nothing":
         yield _Fault(_nothing_known(draws), advice.to_know_the_bias(draws), is_known=False)
         return

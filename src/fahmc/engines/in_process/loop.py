@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fahmc.dynamics.sampler import Exchange, Phase
+from fahmc.engines.noise import with_simulated_noise
 from fahmc.engines.record import Average, average, draw_of, statistics
 from fahmc.engines.run import Run, over_chains
 from fahmc.types import ChainKeys, Client, Message, Numbers
@@ -60,7 +61,8 @@ class ClientByClient:
         self.exchange = run.exchange(phase)
         self.chain_axes = {name: 0 if field.per_chain else None for name, field in self.exchange.state.items()}
         self.numbers = run.numbers
-        self._client_round = phase.sampler.build(run.target)
+        client_round = phase.sampler.build(run.target)
+        self._client_round = with_simulated_noise(self.exchange, client_round, run.federation.num_clients)
         self._order = np.argsort(np.concatenate([bucket.indices for bucket in run.buckets]))
 
     def prepare(self, clients: list[Client]) -> list[Client]:
