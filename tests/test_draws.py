@@ -15,8 +15,9 @@ import pytest
 import xarray
 
 import fahmc
-from fahmc import draws_file, tree
-from fahmc.errors import CheckpointError, ModelError
+from fahmc import _arviz, draws_file, tree
+from fahmc._arviz import arviz
+from fahmc.errors import CheckpointError, DataError, ModelError, SettingsError
 
 NAMES = ["age", "bmi", "dose"]
 MODEL = fahmc.models.logistic_regression(feature_names=NAMES)
@@ -67,7 +68,7 @@ def test_short_runs_have_a_summary_too(num_chains, num_rounds):
 
 
 def test_arviz_groups(draws, logistic_study):
-    data = draws.to_arviz(log_likelihood=logistic_study)
+    data = draws.to_arviz(logistic_study)
     assert data.posterior.sizes == {"chain": 4, "draw": 200, "feature": 3}
     assert list(data.posterior.feature.values) == NAMES
     assert {"step_size", "n_steps", "client_drift", "diverging"} <= set(data.sample_stats.data_vars)
@@ -76,7 +77,43 @@ def test_arviz_groups(draws, logistic_study):
     assert data.posterior.attrs["inference_library"] == "fahmc"
     rows = logistic_study.pooled().rows[0]
     logits = rows["x"] @ draws.positions["coefficients"][2, 7] + draws.positions["intercept"][2, 7]
-    np.testing.assert_allclose(data.log_likelihood.rows.values[2, 7], rows["y"] * logits - np.logaddexp(0, logits))
+    np.testing.assert_allclose(data.log_likelihood["y"].values[2, 7], rows["y"] * logits - np.logaddexp(0, logits))
+    np.testing.assert_array_equal(data.observed_data["y"].values, rows["y"])
+    assert data.constant_data["x"].dims == ("row", "feature") and list(data.constant_data.feature.values) == NAMES
+    owners = np.repeat(logistic_study.names, logistic_study.sizes)
+    assert list(data.observed_data.client.values) == list(data.log_likelihood.client.values) == list(owners)
+    assert np.isfinite(arviz.loo(data).p if _arviz.HAS_TREES else arviz.loo(data).p_loo)
+
+
+def test_warmup_is_a_group_of_its_own_if_asked_for(draws):
+    data = draws.to_arviz(warmup=50)
+    assert data.warmup_posterior.sizes["draw"] == data.warmup_sample_stats.sizes["draw"] == 50
+    assert list(data.posterior.draw.values) == list(range(50, 200))
+    np.testing.assert_array_equal(data.posterior["intercept"].values, draws.positions["intercept"][:, 50:])
+    with pytest.raises(SettingsError, match="warmup is 200, but a chain has 200 draws"):
+        draws.to_arviz(warmup=200)
+
+
+def test_a_run_that_keeps_its_warmup_goes_on_as_one_that_does_not(logistic_study):
+    sampler, options = fahmc.FAHMC(0.05, 3), {"num_chains": 2, "progress": False}
+    kept = fahmc.sample(MODEL, logistic_study, sampler, 30, **options).to_arviz(warmup=10)
+    dropped = fahmc.sample(MODEL, logistic_study, sampler, 20, num_warmup_rounds=10, **options)
+    np.testing.assert_array_equal(kept.posterior["intercept"].values, dropped.positions["intercept"])
+
+
+def test_rows_that_are_elsewhere_have_no_groups(draws):
+    with pytest.raises(DataError, match=r"draws\.loo\(rows, engine=\.\.\.\) asks the sites"):
+        draws.to_arviz(fahmc.Sites(outcome="y"))
+
+
+def test_rows_that_are_no_dict_have_groups_too():
+    federation = fahmc.Federation.from_clients([np.arange(5.0), np.arange(3.0)])
+    model = fahmc.Model(lambda position, batch: -((batch - position) ** 2), init=jnp.zeros(()))
+    draws = fahmc.sample(model, federation, fahmc.HMC(0.1, 3), 5, num_chains=2, progress=False)
+    data = draws.to_arviz(federation)
+    assert data.constant_data["rows"].values.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert data.log_likelihood["y"].shape == (2, 5, 8)
+    assert "observed_data" not in data.children if _arviz.HAS_TREES else not hasattr(data, "observed_data")
 
 
 def test_saved_and_loaded_draws_are_the_same(draws, tmp_path):
@@ -231,16 +268,15 @@ def test_damaged_draws_are_refused_before_hdf5_sees_them(draws, tmp_path):
 
 
 def test_draws_that_cannot_be_are_refused_though_their_checksum_holds(draws, tmp_path):
-    data = draws.to_arviz()
+    data = draws.groups()
     about = {"positions": tree.skeleton(draws.positions), "settings": {}, "cost": {}, "account": {}, "dims": {}}
-    groups = {name: data[name] for name in data.groups()}
-    fewer = {"posterior": data.posterior.isel(draw=slice(9)), "sample_stats": data.sample_stats}
-    no_client = {"posterior": data.posterior, "sample_stats": data.sample_stats.drop_vars("client")}
+    fewer = data | {"posterior": data["posterior"].isel(draw=slice(9))}
+    no_client = data | {"sample_stats": data["sample_stats"].drop_vars("client")}
     for forged, words in [
-        (groups, about),
-        (groups, {}),
-        (groups, about | {"coords": {}, "positions": "none"}),
-        (groups, about | {"coords": {}, "settings": 5}),
+        (data, about),
+        (data, {}),
+        (data, about | {"coords": {}, "positions": "none"}),
+        (data, about | {"coords": {}, "settings": 5}),
         (fewer, about | {"coords": {}}),
         (no_client, about | {"coords": {}}),
     ]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +16,14 @@ import numpy as np
 from fahmc import door, draws_file, durable, stein, tree
 from fahmc.certificate import certificate
 from fahmc.checks import cross_validation, fitted
-from fahmc.data.federation import Federation
-from fahmc.data.places import with_places
 from fahmc.density.model import Model, try_shape
 from fahmc.errors import CheckpointError, DataError, ModelError, shown
-from fahmc.hints import Count, Seed
+from fahmc.hints import Count, Seed, WarmupRounds
 from fahmc.types import Batch, Position
 
 if TYPE_CHECKING:
-    import arviz
     import pandas
+    import xarray
 
     from fahmc.checks.calibration_result import Calibration
     from fahmc.checks.loo import Loo
@@ -35,10 +31,6 @@ if TYPE_CHECKING:
 
 # Draws that a model looks at in one call: enough to hide the call, few enough to hold their predictions.
 _CHUNK = 256
-# How ∇f at the draws is called among the statistics in ArviZ and in files.
-_GRADIENTS = "potential_gradient"
-# And the numbers that the sampler moved; the name is ArviZ's.
-_FREE = "unconstrained_posterior"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +117,9 @@ class Draws:
         """
         import pandas
 
-        from fahmc._arviz import arviz as az
+        from fahmc import _arviz
 
-        table: Any = az.summary(self.to_arviz(), group="posterior", kind="diagnostics", round_to="none")
-        table = table.filter(regex="^(ess|mcse|r_hat)")
+        table = _arviz.diagnostics(self.groups()["posterior"])
         values = pandas.DataFrame(self.flat().reshape(-1, len(table)), columns=table.index, dtype=np.float64)
         table.insert(0, "mean", values.mean())
         table.insert(1, "sd", values.std())
@@ -165,47 +156,40 @@ class Draws:
         values = None if self.sampled is None else self.flat()
         return stein.posterior_moments(self.flat_unconstrained(), self.gradients, values)
 
-    def to_arviz(self, log_likelihood: Any = None) -> arviz.InferenceData:
-        """Convert to ArviZ: groups ``posterior`` and ``sample_stats``, dims (chain, draw).
+    def groups(self) -> dict[str, xarray.Dataset]:
+        """Return the draws as xarray's datasets, in the groups that ArviZ has for them (`fahmc.arviz_groups`)."""
+        from fahmc import arviz_groups
 
-        Where the sampler moved other numbers than the parameters, these are the group ``unconstrained_posterior``.
+        return arviz_groups.groups_of(self)
+
+    def to_arviz(self, rows: Any = None, *, warmup: WarmupRounds = 0) -> Any:
+        """Convert to ArviZ: an ``InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with 1.x.
+
+        Groups are ``posterior`` and ``sample_stats``, dims (chain, draw); where the sampler moved other numbers than
+        the parameters, these are ``unconstrained_posterior`` (`fahmc.arviz_groups`).
 
         Parameters
         ----------
-        log_likelihood
-            A `Federation` (or a batch of rows): adds the group ``log_likelihood`` of its rows, in the clients' order,
-            for LOO and WAIC. Needs the model, which draws loaded from a file do not have.
+        rows
+            A `Federation` in this process (or a batch of rows): adds ``log_likelihood``, for `arviz.loo`,
+            ``observed_data`` and ``constant_data`` of its rows, in the clients' order. Needs the model, which draws
+            loaded from a file do not have.
+        warmup
+            How many draws at the beginning of every chain are warm-up, of a run that kept it
+            (``num_warmup_rounds=0``): they go into ``warmup_posterior`` and ``warmup_sample_stats``.
         """
-        from fahmc._arviz import arviz as az
+        from fahmc import _arviz, arviz_groups
 
-        groups: dict[str, Any] = {"posterior": self.named(), "sample_stats": dict(self.stats)}
-        dims = {name: list(self.dims[name]) for name in self.named() if name in self.dims}
-        if self.gradients is not None:
-            groups["sample_stats"][_GRADIENTS], dims[_GRADIENTS] = self.gradients, ["coordinate"]
-        if log_likelihood is not None:
-            model, rows = self._need_model(), log_likelihood
-            if isinstance(rows, Federation):
-                rows = (with_places(rows) if model.is_by_site else rows).pooled().rows[0]
-            values = np.concatenate(self._map(model.row_loglikelihoods, rows, "loglikelihood_fn"))
-            groups["log_likelihood"] = {"rows": values.reshape(self.num_chains, self.num_draws, -1)}
-            dims["rows"] = ["row"]
-        attrs = {
-            "inference_library": "fahmc",
-            "inference_library_version": version("fahmc"),
-            "sampling_time": self.cost.get("seconds", float("nan")),
-        }
-        with warnings.catch_warnings():
-            # ArviZ suspects swapped axes when chains outnumber draws; ours are in order.
-            warnings.filterwarnings("ignore", "More chains")
-            data: Any = az.from_dict(
-                **groups, coords=dict(self.coords), dims=dims, posterior_attrs=attrs, sample_stats_attrs=attrs
-            )
-        if self.sampled is not None:
-            data.add_groups({_FREE: _as_dataset(tree.named_leaves(self.sampled))})
-        data.sample_stats = data.sample_stats.assign_coords(client=list(self.client_names))
-        if self.client_drift is not None:
-            data.sample_stats["client_drift_rms"] = (("chain", "client"), self.client_drift)
-        return data
+        groups, warmup = self.groups(), door.admit("warmup", WarmupRounds, warmup)
+        if rows is not None:
+            model = self._need_model()
+            batch, owners = arviz_groups.rows_here(rows, model)
+            values = np.concatenate(self._map(model.row_loglikelihoods, batch, "loglikelihood_fn"))
+            values = values.reshape(self.num_chains, self.num_draws, -1)
+            groups |= arviz_groups.groups_of_rows(model, batch, owners, values)
+        if warmup:
+            groups = arviz_groups.split_off_warmup(groups, warmup, self.num_draws)
+        return _arviz.inference_data(groups)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write a netCDF file that ArviZ can read, and `Draws.load` too; only such a file is ever replaced."""
@@ -225,8 +209,7 @@ class Draws:
                 raise CheckpointError(
                     f"{path} is there already, and Draws.save did not write it; choose another name, or remove it."
                 )
-            data = self.to_arviz()
-            durable.write_atomically(path, *draws_file.encode({name: data[name] for name in data.groups()}, about))
+            durable.write_atomically(path, *draws_file.encode(self.groups(), about))
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"The draws cannot be saved as {path} ({error}). Does its folder exist, may you write there, and is "
@@ -236,19 +219,21 @@ class Draws:
     @classmethod
     def load(cls, path: str | os.PathLike) -> Draws:
         """Read what `save` wrote. Positions come back as dicts, lists and tuples of NumPy arrays."""
+        from fahmc.arviz_groups import FREE, GRADIENTS
+
         groups, about = draws_file.decode(Path(path))
         try:
             arrays, stats = (
                 {str(name): values.values for name, values in groups[group].data_vars.items()}
                 for group in ("posterior", "sample_stats")
             )
-            free = {str(name): values.values for name, values in groups.get(_FREE, {}).items()}
+            free = {str(name): values.values for name, values in groups.get(FREE, {}).items()}
             draws = cls(
                 positions=tree.fill(about["positions"], arrays),
                 sampled=tree.fill(about["sampled"], free),
                 derived=tuple(about["derived"]),
                 client_drift=stats.pop("client_drift_rms", None),
-                gradients=stats.pop(_GRADIENTS, None),
+                gradients=stats.pop(GRADIENTS, None),
                 client_names=tuple(str(name) for name in dict(groups["sample_stats"].coords)["client"].values),
                 stats=stats,
                 settings=dict(about["settings"]),
@@ -353,13 +338,3 @@ class Draws:
         if self.model is None:
             raise ModelError("These draws do not know their model, as they come from a file; give model=... as well.")
         return self.model
-
-
-def _as_dataset(leaves: Mapping[str, np.ndarray]) -> Any:
-    """Return variables whose axes have no labels: those of the parameters may be longer, as those of shares are."""
-    import xarray
-
-    dims = {
-        name: ("chain", "draw", *(f"{name}_{axis}" for axis in range(leaf.ndim - 2))) for name, leaf in leaves.items()
-    }
-    return xarray.Dataset({name: (dims[name], leaf) for name, leaf in leaves.items()})

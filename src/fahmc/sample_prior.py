@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,6 @@ from fahmc.models.recipes import with_num_rows
 from fahmc.runs.checks import check_rows
 from fahmc.types import Batch, Position
 
-if TYPE_CHECKING:
-    import arviz
-
 # Draws that outcomes are made of at a time: what is needed in between, for all of them, could be large.
 _AT_ONCE = 50
 
@@ -44,16 +41,18 @@ class PriorDraws:
     dims: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_arviz(self) -> arviz.InferenceData:
+    def to_arviz(self) -> Any:
         """Convert to ArviZ: groups ``prior`` and, where there are outcomes, ``prior_predictive``, in one chain."""
-        from fahmc._arviz import arviz as az
+        from fahmc._arviz import dataset, inference_data
 
-        named = tree.named_leaves(self.positions)
-        groups: dict[str, Any] = {"prior": {name: values[None] for name, values in named.items()}}
-        if self.outcomes:
-            groups["prior_predictive"] = {name: values[None] for name, values in self.outcomes.items()}
-        dims = {name: list(self.dims[name]) for name in named if name in self.dims}
-        return az.from_dict(**groups, coords=dict(self.coords), dims=dims)
+        variables = {"prior": tree.named_leaves(self.positions), "prior_predictive": self.outcomes}
+        return inference_data(
+            {
+                group: dataset({name: values[None] for name, values in named.items()}, self.dims, self.coords)
+                for group, named in variables.items()
+                if named
+            }
+        )
 
 
 @door.checked()

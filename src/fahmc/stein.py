@@ -28,7 +28,7 @@ in the rest, and in the standard error of its average (by `arviz.mcse`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -107,12 +107,9 @@ def posterior_moments(
 
 def mcse(series: Float[np.ndarray, "chain draw dim"]) -> Numbers:
     """Return the Monte Carlo standard error of every mean."""
-    import xarray
+    from fahmc._arviz import dataset, diagnose
 
-    from fahmc._arviz import arviz
-
-    answer: Any = arviz.mcse(xarray.Dataset({"x": (("chain", "draw", "dim"), series)}), method="mean")
-    return np.asarray(answer["x"].values)
+    return diagnose("mcse", dataset({"x": series}), "mean")["x"]
 
 
 def _full_rests(targets: np.ndarray, steps: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,9 +19,9 @@ def leaf_names(tree: Any, root: str = "position") -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".") or root for path, _ in paths]
 
 
-def named_leaves(tree: Any) -> dict[str, Any]:
+def named_leaves(tree: Any, root: str = "position") -> dict[str, Any]:
     """Return the leaves by their names."""
-    return dict(zip(leaf_names(tree), jax.tree.leaves(tree), strict=True))
+    return dict(zip(leaf_names(tree, root), jax.tree.leaves(tree), strict=True))
 
 
 def as_arrays(tree: Any, name: str, error: type[FahmcError]) -> Any:

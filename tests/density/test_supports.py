@@ -1,6 +1,7 @@
 """Parameters in their supports: densities to rounding, laws in closed form, and what is refused."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -139,7 +140,9 @@ def test_gradients_tell_the_moments_of_what_is_presented(weighted):
         plain, corrected = (abs(table.loc[name, column] - law.mean()) for column in ("mean", "mean_cv"))
         assert corrected < 0.2 * plain
         excess = table.loc[name, "sd"] / law.std() - 1
-        assert abs(bias.loc[name, "sd_excess"] - excess) < 4 * bias.loc[name, "sd_excess_error"]
+        # Half of the squares of 1 / rate are explained, more or less, and with less nothing is told.
+        is_told = name == "rate" or not np.isnan(bias.loc[name, "sd_excess"])
+        assert not is_told or abs(bias.loc[name, "sd_excess"] - excess) < 4 * bias.loc[name, "sd_excess_error"]
 
 
 def test_files_and_arviz_hold_both_scales(weighted, tmp_path):
@@ -149,8 +152,8 @@ def test_files_and_arviz_hold_both_scales(weighted, tmp_path):
     np.testing.assert_array_equal(again.unconstrained["rate"], weighted.unconstrained["rate"])
     np.testing.assert_allclose(np.log(again.positions["rate"]), again.unconstrained["rate"], atol=1e-12)
     assert again.derived == ("is fast", "mean wait") and set(again.parameters) == {"rate"}
-    groups = weighted.to_arviz().groups()
-    assert {"posterior", "unconstrained_posterior"} <= set(groups)
+    data: Any = weighted.to_arviz()
+    assert set(data.unconstrained_posterior.data_vars) == {"rate"} < set(data.posterior.data_vars)
     expected = weighted.positions["mean wait"].mean()
     np.testing.assert_allclose(again.predict({"y": np.zeros(2)}, model=WAITING), [expected] * 2, rtol=1e-12)
 

@@ -149,7 +149,7 @@ def test_a_file_names_them_and_draws_are_named_after_sites(tmp_path):
     np.testing.assert_allclose(draws.positions["site_effect"], effects, rtol=1e-12)
     assert draws.settings["prior"]["site_sd"] == "N⁺(0, 0.5²)"
     data: Any = draws.to_arviz(job.federation)
-    pointwise = data.log_likelihood["rows"]
+    pointwise = data.log_likelihood["y"]
     assert pointwise.shape == (2, 4, 24) and np.isfinite(pointwise).all()
     # The run goes on where it was; other effects would be another run.
     longer = fahmc.sample(job.model, job.federation, sampler, 6, **settings)
@@ -230,10 +230,9 @@ def test_the_trials_posterior_is_that_of_pooled_nuts(form, trial, by_nuts):
 
 def stein_scores(u: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Return how many Monte Carlo errors the identities are off."""
-    from fahmc._arviz import arviz
+    from fahmc.report import mcse
 
-    az: Any = arviz
     centred = u - u.mean(axis=(0, 1))
     products = centred[..., :, None] * score[..., None, :] + np.eye(u.shape[2])
     terms = np.concatenate([score, products.reshape(*u.shape[:2], -1)], axis=2)
-    return terms.mean(axis=(0, 1)) / az.mcse(az.convert_to_dataset(terms), method="mean")["x"].values
+    return terms.mean(axis=(0, 1)) / mcse(terms)["position"]

@@ -60,7 +60,7 @@ class Weights(NamedTuple):
 
 def smoothed(log_weights: np.ndarray) -> Weights:
     """Return smoothed weights from logarithms of any common offset."""
-    from fahmc._arviz import arviz
+    from fahmc._arviz import psislw
 
     log_weights = log_weights - log_weights.max()
     if np.std(log_weights) < _FLAT:
@@ -68,8 +68,8 @@ def smoothed(log_weights: np.ndarray) -> Weights:
         return Weights(values / values.sum(), -np.inf)
     # Where the tail is bounded or all but empty, the fit's own candidates overflow; the ones that matter do not.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        smooth, k_hat = arviz.psislw(log_weights)
-    values = np.exp(np.asarray(smooth))
+        smooth, k_hat = psislw(log_weights)
+    values = np.exp(smooth)
     k = float(k_hat)
     return Weights(values / values.sum(), k if np.isfinite(k) else np.inf)
 

@@ -93,17 +93,16 @@ def side_by_side(positions: Position) -> Position:
 
 def efficiency(positions: Position) -> float:
     """Return the mean effective size of the parameters over the number of draws, as ArviZ's ``loo`` takes it."""
-    from fahmc._arviz import arviz as az
+    from fahmc._arviz import dataset, diagnose
 
     named = dict(zip(tree.leaf_names(positions), jax.tree.leaves(positions), strict=True))
     num_chains, num_draws = next(iter(named.values())).shape[:2]
     if num_chains == 1:
         return 1.0
-    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore")  # more chains than draws; constant parameters
-        sizes = az.ess(az.convert_to_dataset(named), method="mean")
-        values = np.hstack([np.ravel(values) for values in sizes.data_vars.values()])
-        mean = float(np.nanmean(values)) / (num_chains * num_draws)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of constant parameters alone
+        sizes = diagnose("ess", dataset(named), "mean")
+        mean = float(np.nanmean(np.hstack([np.ravel(values) for values in sizes.values()]))) / (num_chains * num_draws)
     return mean if np.isfinite(mean) and mean > 0 else 1.0
 
 

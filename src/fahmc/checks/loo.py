@@ -237,13 +237,13 @@ class _Points(NamedTuple):
 
 def _pointwise(fit: Fit, efficiency: float) -> _Points:
     """Return the pointwise numbers of all rows; they do not leave this file."""
-    from fahmc._arviz import arviz as az
+    from fahmc._arviz import psislw
 
     elpd, lppd, shapes = [], [], []
     for _, logs in over_rows(fit.model.row_loglikelihoods, "loglikelihood_fn", fit):
         if not np.isfinite(logs).all():
             raise ModelError("The log likelihood of some rows is not finite at some draws, so LOO is not defined.")
-        weights, k = az.psislw(-logs, efficiency)
+        weights, k = psislw(-logs, efficiency)
         elpd.append(np.log(logs.shape[1]) + log_mean_exp(np.asarray(weights) + logs))
         lppd.append(log_mean_exp(logs))
         shapes.append(np.atleast_1d(k))

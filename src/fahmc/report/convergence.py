@@ -44,7 +44,7 @@ def r_hat(draws: Draws | Any, *, method: str = "rank") -> dict[str, np.ndarray]:
     ``method`` is ArviZ's: ``"rank"`` (the larger of the rank-normalised split and folded-split R-hat; Vehtari et al.
     2021), ``"split"`` (Gelman et al.), ``"folded"``, ``"z_scale"`` or ``"identity"``.
     """
-    return _diagnose("rhat", draws, min_chains=2, method=method)
+    return _diagnose("rhat", draws, method)
 
 
 def ess(draws: Draws | Any, *, method: str = "bulk") -> dict[str, np.ndarray]:
@@ -53,12 +53,12 @@ def ess(draws: Draws | Any, *, method: str = "bulk") -> dict[str, np.ndarray]:
     ``method`` is ArviZ's: ``"bulk"`` for averages, ``"tail"`` for the ends of intervals, ``"mean"``, ``"sd"``,
     ``"median"``.
     """
-    return _diagnose("ess", draws, min_chains=1, method=method)
+    return _diagnose("ess", draws, method)
 
 
 def mcse(draws: Draws | Any, *, method: str = "mean") -> dict[str, np.ndarray]:
     """Return the Monte Carlo standard error per parameter, of its ``"mean"``, ``"sd"`` or ``"median"``."""
-    return _diagnose("mcse", draws, min_chains=1, method=method)
+    return _diagnose("mcse", draws, method)
 
 
 def max_r_hat(draws: Draws | Any, *, method: str = "rank") -> float:
@@ -164,26 +164,12 @@ def named_arrays(draws: Draws | Any) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _diagnose(function: str, draws: Draws | Any, *, min_chains: int, method: str) -> dict[str, np.ndarray]:
+def _diagnose(function: str, draws: Draws | Any, method: str) -> dict[str, np.ndarray]:
     """Apply one of ArviZ's diagnostics to every variable."""
+    from fahmc._arviz import dataset, diagnose
+
     _check_method(function, method)
-    arrays = named_arrays(draws)
-    num_chains, num_draws = next(iter(arrays.values())).shape[:2]
-    # ArviZ answers NaN here too, but logs a warning for each scalar.
-    if num_chains < min_chains or num_draws < _MIN_DRAWS:
-        return {name: np.full(array.shape[2:], np.nan) for name, array in arrays.items()}
-
-    import xarray
-
-    from fahmc._arviz import arviz
-
-    # Built here because ArviZ's own conversion warns when chains outnumber draws, which an early check may well have.
-    dims = {name: ["chain", "draw", *(f"{name}_{k}" for k in range(array.ndim - 2))] for name, array in arrays.items()}
-    dataset = xarray.Dataset({name: (dims[name], array) for name, array in arrays.items()})
-    # A constant parameter divides 0 by 0, and one that has left all bounds has no squares; NaN is the answer.
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        answer = getattr(arviz, function)(dataset, method=method)
-    return {name: np.asarray(answer[name].values, dtype=np.float64) for name in arrays}
+    return diagnose(function, dataset(named_arrays(draws)), method)
 
 
 def _check_method(function: str, method: str) -> None:

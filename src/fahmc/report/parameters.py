@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +16,6 @@ from fahmc.report import convergence
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray
 
     from fahmc.draws import Draws
 
@@ -34,11 +32,13 @@ class Parameters:
 
     @classmethod
     def from_draws(cls, draws: Draws) -> Parameters:
-        """Take the variables of ``draws.to_arviz().posterior`` apart; their coordinates give the names."""
+        """Take the variables of the group ``posterior`` apart; their coordinates give the names."""
+        from fahmc._arviz import scalar_names
+
         names, columns = [], []
-        for variable in cast(Any, draws.to_arviz()).posterior.data_vars.values():
+        for variable in draws.groups()["posterior"].data_vars.values():
             values = variable.transpose("chain", "draw", ...).values
-            names += _scalar_names(variable)
+            names += scalar_names(variable)
             columns.append(values.reshape(*values.shape[:2], -1).astype(np.float64))
         if not names:
             raise DataError("These draws have no parameters; there is nothing to report.")
@@ -133,14 +133,3 @@ def _summary(draws: Draws) -> pd.DataFrame:
     ):  # of a constant parameter, or of one beyond all bounds
         table = draws.summary()
     return table.set_axis(list(Parameters.from_draws(draws).names)).rename_axis("parameter")
-
-
-def _scalar_names(variable: xarray.DataArray) -> list[str]:
-    """Return ``name[label, label]`` for each entry of a variable, or ``name`` for a scalar one."""
-    dims = [dim for dim in variable.dims if dim not in ("chain", "draw")]
-    if not dims:
-        return [str(variable.name)]
-    labels = [[str(label) for label in variable[dim].values] for dim in dims]
-    # Labels that repeat would make two parameters one; places do not repeat.
-    labels = [axis if len(set(axis)) == len(axis) else [str(i) for i in range(len(axis))] for axis in labels]
-    return [f"{variable.name}[{', '.join(entry)}]" for entry in itertools.product(*labels)]

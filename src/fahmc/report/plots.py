@@ -166,14 +166,14 @@ def _common(
 
 def draw_densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
     """Draw the densities of several runs' draws [draw], the first one filled."""
-    from fahmc._arviz import arviz
+    from fahmc._arviz import kde
 
     for index, (label, own) in enumerate(values.items()):
         colour, style = COLOURS[index % len(COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
         if np.ptp(own) == 0:
             axis.axvline(own[0], lw=1.8, color=colour, ls=style, label=label)  # a constant has no density
             continue
-        grid, density = arviz.kde(own)[:2]
+        grid, density = kde(own)
         axis.plot(grid, density, lw=1.8, color=colour, ls=style, label=label)
         if index == 0:
             axis.fill_between(grid, density, color=colour, alpha=0.12, lw=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from fahmc.bench.rounds.problems import Coordinates, Problem
 from fahmc.density.target import build_target
 from fahmc.errors import DataError
 from fahmc.experiments.fetch import cache_folder
+from fahmc.report import convergence
 from fahmc.types import Client, Vector
 
 NUM_CHAINS = 4
@@ -162,19 +162,15 @@ def reference_of(
     potential_fn: Callable[[Float[np.ndarray, " dim"]], float] = lambda mean: np.nan,
 ) -> Reference:
     """Return moments of long chains, with their Monte Carlo errors."""
-    from fahmc._arviz import arviz
-
-    az: Any = arviz
-    data = az.convert_to_dataset(draws)
-    least_ess = [float(az.ess(data, method=method)["x"].min()) for method in ("bulk", "tail")]
+    least_ess = [float(convergence.ess(draws, method=method)["position"].min()) for method in ("bulk", "tail")]
     mean = draws.mean(axis=(0, 1))
     return Reference(
         mean=mean,
         sd=draws.std(axis=(0, 1)),
-        mean_error=np.asarray(az.mcse(data, method="mean")["x"]),
-        sd_error=np.asarray(az.mcse(data, method="sd")["x"]),
+        mean_error=convergence.mcse(draws)["position"],
+        sd_error=convergence.mcse(draws, method="sd")["position"],
         ess=min(least_ess),
-        r_hat=float(az.rhat(data)["x"].max()),
+        r_hat=convergence.max_r_hat(draws),
         num_divergent=num_divergent,
         potential=potential_fn(mean),
     )
