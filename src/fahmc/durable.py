@@ -13,12 +13,13 @@ PART = ".fahmc-part"
 """How the name of a file that is being written ends: nobody else's does, so what a kill left behind may go."""
 
 
-def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
+def write_atomically(path: Path, *parts: bytes | memoryview, is_lasting: bool = True) -> None:
     """Write a file, of one part or several, so that it is there whole or not at all: after a kill, on a full disk.
 
     It is written beside its place, flushed to disk and renamed; if that fails, what was written is removed and the
     file that was there before is untouched. What other libraries write (HDF5, Matplotlib) is made in memory and then
-    goes through here: when the disk is full, some of them leave half a file, and some crash.
+    goes through here: when the disk is full, some of them leave half a file, and some crash. What is not to last, such
+    as news that the next will replace, may be lost with the power, and is not waited for.
     """
     temporary = path.with_name(f".{path.name}{PART}")
     # Not through a link: what it points to is not ours.
@@ -29,12 +30,15 @@ def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
             for part in parts:
                 file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if is_lasting:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    if not is_lasting:
+        return
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

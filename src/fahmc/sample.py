@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from fahmc.report.convergence import EssAbove, RHatBelow
 from fahmc.runs.checkpoint import RunFolder
 from fahmc.runs.checks import check_length, check_stop_when, checked_num_rounds
 from fahmc.runs.history import History
+from fahmc.runs.journal import Journal
 from fahmc.runs.pacing import Pacing
 from fahmc.runs.plan import fingerprint_of, make_run, settings_of
 from fahmc.runs.progress import Interrupt, round_progress
@@ -107,7 +108,9 @@ def sample(
     with (
         jax.enable_x64(precision == np.float64),
         Interrupt() as interrupt,
-        _reached(model, federation, sampler, private_seed, engine, interrupt) as (model, federation),
+        _kept(checkpoint_dir) as folder,
+        Journal(None if folder is None else folder.path) as journal,
+        _reached(model, federation, sampler, private_seed, engine, interrupt, journal) as (model, federation),
     ):
         run = make_run(
             model,
@@ -126,12 +129,11 @@ def sample(
         clients = dict(zip(federation.names, map(int, federation.sizes), strict=True))
         values, session = model_values(run), engine.start(run)
         settings = settings_of(run, clients, session.path)
-        folder = None
-        if checkpoint_dir is not None:
-            folder = RunFolder(checkpoint_dir, fingerprint_of(run, settings, values))
-        with closing(folder) if folder is not None else nullcontext():
-            history = History(run, settings, folder)
-            return _drive(run, session, history, Pacing(stop_when, block_rounds), interrupt, progress)
+        journal.tell_run(run)
+        if folder is not None:
+            folder.claim(fingerprint_of(run, settings, values))
+        history = History(run, settings, folder)
+        return _drive(run, session, history, Pacing(stop_when, block_rounds), interrupt, journal, progress)
 
 
 def _chosen_engine(engine: Engine | None, row_space: bool | None) -> Engine:
@@ -149,8 +151,24 @@ def _chosen_engine(engine: Engine | None, row_space: bool | None) -> Engine:
 
 
 @contextmanager
+def _kept(folder: str | os.PathLike | None) -> Iterator[RunFolder | None]:
+    """Have the folder of a durable run to this process alone."""
+    if folder is None:
+        yield None
+        return
+    with closing(RunFolder(folder)) as own:
+        yield own
+
+
+@contextmanager
 def _reached(
-    model: Model, federation: Any, sampler: Any, private_seed: int | None, engine: Any, interrupt: Interrupt
+    model: Model,
+    federation: Any,
+    sampler: Any,
+    private_seed: int | None,
+    engine: Any,
+    interrupt: Interrupt,
+    journal: Journal,
 ) -> Iterator[tuple[Model, Federation]]:
     """Have a federation to sample: the one given, or that of sites, which are let go at the end."""
     is_remote = hasattr(engine, "open")
@@ -171,7 +189,7 @@ def _reached(
         raise SettingsError("private_seed is set, but every site draws its private part from a secret of its own.")
     try:
         try:
-            reached = engine.open(model, federation, sampler, lambda: interrupt.requested)
+            reached = engine.open(model, federation, sampler, lambda: interrupt.requested, journal.tell_sites)
         except Abandoned:
             raise KeyboardInterrupt("interrupted while the sites were asked: nothing was drawn yet") from None
         yield reached
@@ -180,12 +198,19 @@ def _reached(
 
 
 def _drive(
-    run: Run, session: Session, history: History, pacing: Pacing, interrupt: Interrupt, progress: bool | None
+    run: Run,
+    session: Session,
+    history: History,
+    pacing: Pacing,
+    interrupt: Interrupt,
+    journal: Journal,
+    progress: bool | None,
 ) -> Draws:
     """Run block after block until the end, the stopping rule, Ctrl-C or a divergence."""
     ended = "complete"
     with round_progress(progress) as show:
         show(history.phase, history.rounds_done)
+        journal.tell_progress(history)
         while not history.is_complete:
             phase = history.phase
             if pacing.is_over(phase, history.rounds_done, history.positions):
@@ -207,9 +232,11 @@ def _drive(
             if block.divergence is not None and not phase.may_diverge:
                 raise _divergence_error(run, phase, history, block.divergence)
             show(history.phase, history.rounds_done)
+            journal.tell_progress(history)
         # Also in the last block: whoever has more runs to come should not begin them.
         if interrupt.requested:
             ended = "interrupted"
+    journal.tell(ended=ended)
     return _conclude(history, ended)
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -97,16 +98,15 @@ def run(*arguments):
     return process.returncode, printed, errors
 
 
-def stop_in_the_middle(folder, number):
+def stop_in_the_middle(folder, number, *options):
     """Start the long run and send it a signal once some draws are on disk."""
-    process = start("sample", folder / "study.toml", "--output", folder / "out")
+    process = start("sample", folder / "study.toml", "--output", folder / "out", *options)
     deadline = time.monotonic() + 60
     while sum(int(np.load(file)["rounds"]) for file in (folder / "out" / "checkpoint").glob("block-*.npz")) < 300:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    return process.returncode, errors
+    return process
 
 
 def same_draws(one, other):
@@ -291,8 +291,15 @@ def test_more_rounds_extend_a_run(tmp_path, monkeypatch):
 
 def test_resume_after_a_kill_gives_the_undisturbed_draws(tmp_path, long_run, monkeypatch):
     write_study(tmp_path, LONG)
-    code, _ = stop_in_the_middle(tmp_path, signal.SIGKILL)
-    assert code == -signal.SIGKILL and not (tmp_path / "out" / "draws.nc").exists()
+    process = stop_in_the_middle(tmp_path, signal.SIGKILL, "--watch")
+    assert process.wait() == -signal.SIGKILL and not (tmp_path / "out" / "draws.nc").exists()
+    # The page of the run outlives it, says what happened, and ends when that has been seen.
+    assert process.stderr is not None
+    address = next(line.strip() for line in process.stderr if line.startswith("http"))
+    with urlopen(f"{address}state") as answer:
+        state = json.load(answer)
+    assert state["is_over"] and state["words"].startswith("Killed") and state["rounds"] >= 300
+    assert process.communicate(timeout=60) == ("", ""), "nobody writes into its pipes any more"
     assert "`fahmc resume` finishes its run" in fails(4, "report", tmp_path / "out")
     # The run goes on from its own copy of the configuration, with relative paths as they were, from anywhere.
     (tmp_path / "study.toml").unlink()
@@ -305,8 +312,14 @@ def test_resume_after_a_kill_gives_the_undisturbed_draws(tmp_path, long_run, mon
 
 def test_resume_after_an_interrupt_gives_the_undisturbed_draws(tmp_path, long_run, monkeypatch):
     write_study(tmp_path, LONG)
-    code, errors = stop_in_the_middle(tmp_path, signal.SIGINT)
-    assert code == 130 and "fahmc: interrupted: " in errors and "goes on" in errors and "Traceback" not in errors
+    process = stop_in_the_middle(tmp_path, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (
+        process.returncode == 130
+        and "fahmc: interrupted: " in errors
+        and "goes on" in errors
+        and "Traceback" not in errors
+    )
     partial = fahmc.Draws.load(tmp_path / "out" / "draws.nc")
     assert partial.settings["ended"] == "interrupted" and 0 < partial.num_draws < 400
     without_report(monkeypatch)

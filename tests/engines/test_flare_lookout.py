@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from fahmc.engines.flare import lookout, owner, watch
+from fahmc import owner
+from fahmc.engines.flare import lookout, watch
 from fahmc.engines.flare.lookout import Lookout
 from fahmc.engines.flare.watch import Awaited, Watch
 
@@ -82,7 +83,7 @@ def test_an_owner_is_gone_when_its_process_is():
     import subprocess
     import sys
 
-    command = [sys.executable, "-c", "import sys; from fahmc.engines.flare import owner; print(owner.this_process())"]
+    command = [sys.executable, "-c", "import sys; from fahmc import owner; print(owner.this_process())"]
     name = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert owner.is_here(name) and owner.is_gone(name)
     assert owner.is_here(owner.this_process()) and not owner.is_gone(owner.this_process())

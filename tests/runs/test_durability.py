@@ -325,7 +325,7 @@ def test_schedule_that_is_nan_where_nobody_looks_can_be_resumed(run):
 
 
 def test_a_folder_belongs_to_one_process_at_a_time(run, tmp_path):
-    holder = RunFolder(tmp_path / "held", {})
+    holder = RunFolder(tmp_path / "held")
     with pytest.raises(CheckpointError, match="Another process is sampling into"):
         run(checkpoint_dir=tmp_path / "held")
     holder.close()

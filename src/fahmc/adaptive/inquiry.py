@@ -124,7 +124,8 @@ class Inquiry:
             raise OutOfRounds(f"max_rounds = {self.max_rounds} is used up")
         if self.budget_bytes is not None and spent > self.budget_bytes:
             raise OutOfRounds(f"budget_bytes = {self.budget_bytes:,.0f} is used up")
-        result = yield phase
+        course = {"choices": list(self.choices), "trace": list(self.trace)}
+        result = yield phase._replace(course=course)
         self.rounds_asked, self.bytes_spent = self.rounds_asked + result.num_rounds, spent
         return result
 

@@ -206,6 +206,7 @@ class Tuned(Leader):
             raise SettingsError(f"{reason}, and nothing was drawn yet. Allow more.") from None
         search, held = _Search(self, float(np.abs(metric.skewness).max())), None
         for steps in search:
+            inquiry.choices = [metric.words, *search.notes]
             attempt = _Attempt(inquiry, search.sampler(steps, metric), metric)
             seen = yield from attempt.sample(steps, search)
             held = held if seen is None else (attempt, steps, seen)

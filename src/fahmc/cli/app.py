@@ -129,9 +129,25 @@ def sample(
             help="The analyst's kit: sample where the rows lie, at the sites of a federation.",
         ),
     ] = None,
+    is_watched: Annotated[
+        bool, Option("--watch", help="Print the address of a page, for this machine only, that shows the run.")
+    ] = False,
+    is_opening: Annotated[bool, Option("--open", help="The same, and open it in the browser.")] = False,
     is_strict: Strict = False,
 ) -> None:
     """Sample what a configuration file asks for. The run is durable: after a kill, `fahmc resume` goes on."""
+
+
+@_command("watch:watch_run")
+def watch(
+    folder: Annotated[
+        Path,
+        Argument(metavar="RUN", help="Folder that `fahmc sample` writes to, or the checkpoint_dir of a Python call."),
+    ],
+    port: Annotated[int, Option(min=0, max=65535, help="Of the loopback; by default any that is free.")] = 0,
+    is_opening: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Show a run of this machine on a page, while it goes on or when it is over; whatever happens here, it goes on."""
 
 
 @_command("tune:tune_config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fahmc.cli.fit import check_cheaply
 from fahmc.cli.folder import SAMPLE, ResultFolder, find_run
 from fahmc.cli.output import Output, cost_line, parameter_rows, summary_table, verdict_lines
 from fahmc.cli.sections import Config
+from fahmc.cli.watch import watching
 from fahmc.draws import Draws
 from fahmc.errors import CheckpointError, DivergenceError, FederationError
 from fahmc.own_folder import REPORT
@@ -24,7 +26,15 @@ from fahmc.report.verdict import chains_lost
 from fahmc.sample import sample
 
 
-def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: bool, output: Output) -> None:
+def run_config(
+    file: Path,
+    folder: Path | None,
+    kit: Path | None,
+    is_watched: bool,
+    is_opening: bool,
+    is_strict: bool,
+    output: Output,
+) -> None:
     """Sample what a configuration file asks for, durably, and report on it; ``kit`` reaches a real federation."""
     text = read_text(file)
     config = parse_config(text, file)
@@ -33,7 +43,8 @@ def run_config(file: Path, folder: Path | None, kit: Path | None, is_strict: boo
     results = ResultFolder(folder or job.output)
     _check_apart(config, results.path)
     results.take(SAMPLE)
-    with results.writing(), results.locked(), results.claimed(text, config, kit):
+    page = watching(results, is_opening) if is_watched or is_opening else nullcontext()
+    with results.writing(), results.locked(), results.claimed(text, config, kit), page:
         results.write_about(about)
         draws = _sample_durably(job, results, output)
         check_cheaply(draws, job, results, output)

@@ -11,7 +11,7 @@ and is registered by ``@fahmc.register("sampler")``. Engines know it by this pro
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -206,6 +206,8 @@ class Phase(NamedTuple):
     """Where it begins, if not where the exchange's ``begin`` says."""
     may_diverge: bool = False
     """Whether numbers that are not finite end the phase alone, for the course to see, and not the run."""
+    course: Mapping[str, Any] = {}
+    """What was decided before it and is known by then, as JSON values, for those who watch."""
 
     def is_due(self, round_index: Any) -> Any:
         """Whether the position after a round is kept as a draw; the index may be traced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -199,13 +199,23 @@ introduce(
 )
 
 
+class TellSites(Protocol):
+    """Told how the sites of a federation are."""
+
+    def __call__(self, sites: Mapping[str, str], reason: str, /) -> None:
+        """Take a word on each site, ``"connected"`` or what it is instead, and why nothing goes on, if so."""
+        ...
+
+
 class RemoteEngine(Engine, Protocol):
     """One whose clients hold rows that are not here: it takes `Sites` in the place of a `Federation`."""
 
     def open(
-        self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool]
+        self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool], tell_sites: TellSites
     ) -> tuple[Model, RemoteFederation]:
         """Ask the sites what they hold; the model comes back with its coefficients named after their columns.
+
+        Until they are let go, ``tell_sites`` hears how they are.
 
         Raises `Abandoned` if the user wants no more before they answer.
         """

@@ -1,6 +1,7 @@
 """A run on disk: settings once, then one file a block, each complete before it gets its name.
 
     run.json                      the run's fingerprint: everything that its draws depend on
+    progress.json                 where it stands, for those who watch (`journal`); nothing depends on it
     block-000007-3f9a….npz        draws of the block, and the state after it
 
 The name of a block carries a checksum of its content, the block before it and, at the beginning of this chain, the
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import logging
 import os
@@ -38,7 +40,7 @@ logger = logging.getLogger("fahmc")
 # To be raised when blocks are named or filled in another way, so that a run of the old way is refused and kept.
 _FORMAT = 2
 _BLOCK_NAME = re.compile(r"block-([0-9]{6,})-([0-9a-f]{16})\.npz")
-_LEFTOVER = re.compile(rf"\.(run\.json|{_BLOCK_NAME.pattern}){re.escape(PART)}")
+_LEFTOVER = re.compile(rf"\.(run\.json|progress\.json|{_BLOCK_NAME.pattern}){re.escape(PART)}")
 # Settings and checksums of thousands of clients need a few hundred kilobytes.
 _LARGEST_SETTINGS = 100 * 2**20
 # A sum of thousands of float32 terms: another machine may round it this differently.
@@ -48,26 +50,21 @@ _LONGEST_VALUE = 200
 
 
 class RunFolder:
-    """The folder of one durable run.
+    """The folder of one durable run, which no other process may use meanwhile."""
 
-    Parameters
-    ----------
-    fingerprint
-        Nested dict of JSON values; a folder whose run has another fingerprint is refused, the differing field named.
-    """
-
-    def __init__(self, path: str | os.PathLike, fingerprint: dict[str, Any]):
+    def __init__(self, path: str | os.PathLike):
         self.path = own_folder(path, "fahmc.sample")
         self._lock = lock_folder(self.path)
         self._num_blocks, self._last = 0, ""
-        try:
-            self._claim(fingerprint)
-        except BaseException:
-            self.close()
-            raise
 
-    def _claim(self, fingerprint: dict[str, Any]) -> None:
-        """Write the settings into a folder without rounds, or compare them with those of the run that is there."""
+    def claim(self, fingerprint: dict[str, Any]) -> None:
+        """Write the settings into a folder without rounds, or compare them with those of the run that is there.
+
+        Parameters
+        ----------
+        fingerprint
+            Nested dict of JSON values; a folder whose run has another one is refused, the differing field named.
+        """
         settings = self.path / "run.json"
         versions = {package: version(package) for package in ("fahmc", "jax", "jaxlib")}
         fingerprint = json.loads(json.dumps({"format": _FORMAT, **fingerprint, "versions": versions}))
@@ -151,6 +148,20 @@ class RunFolder:
     def close(self) -> None:
         """Let another process have the folder."""
         self._lock.release()
+
+
+def block_files(path: Path) -> list[Path]:
+    """Return the files of a run's blocks in their order, for those who only look."""
+    found = {int(match[1]): file for file in path.glob("block-*.npz") if (match := _BLOCK_NAME.fullmatch(file.name))}
+    return [found[index] for index in itertools.takewhile(found.__contains__, itertools.count())]
+
+
+def read_block(file: Path) -> dict[str, Any] | None:
+    """Return what a block's file holds, or nothing if it is gone or cannot be read as one; no checksum is looked at."""
+    try:
+        return _decode(read_whole(file))
+    except OSError:
+        return None
 
 
 def _checksum(before: str, content: bytes | memoryview) -> str:

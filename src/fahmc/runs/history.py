@@ -45,7 +45,8 @@ class History:
         self._course = run.sampler.course(run)
         self.phases: list[Phase] = []
         """Those begun so far."""
-        self._rounds: list[int] = []
+        self.rounds: list[int] = []
+        """Those done in each of them."""
         self._kept: list[list[dict[str, Any]]] = []
         """The blocks of each phase that hold draws."""
         self._drift_squares: Any = None
@@ -76,7 +77,12 @@ class History:
     @property
     def rounds_done(self) -> int:
         """Rounds of this phase that are done."""
-        return self._rounds[-1]
+        return self.rounds[-1]
+
+    @property
+    def course(self) -> Mapping[str, Any]:
+        """What the sampler's course has decided and knows so far."""
+        return self.phase.course if self._outcome is None else self._outcome.account
 
     @property
     def num_draws(self) -> int:
@@ -109,7 +115,7 @@ class History:
         self._add(saved)
 
     def _add(self, saved: dict[str, Any]) -> None:
-        self._rounds[-1] += int(saved["rounds"])
+        self.rounds[-1] += int(saved["rounds"])
         self.seconds += float(saved["seconds"])
         if saved["positions"].shape[1]:
             self._kept[-1].append({"stats": {}} | saved)
@@ -175,7 +181,7 @@ class History:
             )
         ended = (self.phases[-1], self.state) if self.phases else None
         self.phases.append(phase)
-        self._rounds.append(0)
+        self.rounds.append(0)
         self._kept.append([])
         self.state = begin(self._run, phase, ended)
         if not phase.num_rounds:
@@ -202,11 +208,11 @@ class History:
         if self._drift_squares is not None:
             sampled = sum(
                 rounds - phase.num_warmup_rounds
-                for phase, rounds in zip(self.phases, self._rounds, strict=True)
+                for phase, rounds in zip(self.phases, self.rounds, strict=True)
                 if phase.num_warmup_rounds is not None
             )
             drift = np.sqrt(self._drift_squares / max(1, sampled))
-        num_rounds = sum(self._rounds) if run.num_rounds is None else run.num_rounds
+        num_rounds = sum(self.rounds) if run.num_rounds is None else run.num_rounds
         lengths = {"num_rounds": num_rounds, "num_warmup_rounds": run.num_warmup_rounds, "thin": run.thin}
         model, free = run.model, tree.unflatten_draws(positions, run.target.template)
         presented = present(model, run.target.template, positions)
@@ -229,7 +235,7 @@ class History:
     def _messages(self) -> list[dict[str, Any]]:
         """Say of each phase with rounds what its messages held: the fields of one client's, with their shapes."""
         told = []
-        for phase, rounds in zip(self.phases, self._rounds, strict=True):
+        for phase, rounds in zip(self.phases, self.rounds, strict=True):
             exchange = self._run.exchange(phase)
             parts = {"to_clients": exchange.broadcast, "to_server": exchange.reply}
             fields = {
@@ -242,8 +248,8 @@ class History:
 
     def _cost(self) -> dict[str, float]:
         """Add up what all phases took."""
-        run, cost = self._run, {"rounds": sum(self._rounds), "seconds": self.seconds, "row_gradients": 0.0}
-        for phase, rounds in zip(self.phases, self._rounds, strict=True):
+        run, cost = self._run, {"rounds": sum(self.rounds), "seconds": self.seconds, "row_gradients": 0.0}
+        for phase, rounds in zip(self.phases, self.rounds, strict=True):
             chains = run.num_chains if run.exchange(phase).has_chains else 1
             row_gradients = phase.sampler.row_gradients(run.federation.sizes)
             spent = {"row_gradients": np.nan if row_gradients is None else row_gradients * chains}

@@ -27,6 +27,7 @@ from fahmc.durable import PART
 from fahmc.engines import InProcess
 from fahmc.runs import checkpoint
 from fahmc.runs.history import History
+from fahmc.runs.journal import Journal
 from fahmc.runs.pacing import Pacing
 from fahmc.runs.plan import fingerprint_of, make_run, settings_of
 from fahmc.runs.progress import Interrupt
@@ -59,10 +60,11 @@ def study(seed: int) -> Study:
 
     def resume(path: Path) -> np.ndarray:
         with jax.enable_x64(False):
-            folder = checkpoint.RunFolder(path, fingerprint_of(run, settings, values))
+            folder = checkpoint.RunFolder(path)
             try:
+                folder.claim(fingerprint_of(run, settings, values))
                 history = History(run, settings, folder)
-                return _drive(run, session, history, Pacing(None, 2), Interrupt(), False).flat()
+                return _drive(run, session, history, Pacing(None, 2), Interrupt(), Journal(None), False).flat()
             finally:
                 folder.close()
 

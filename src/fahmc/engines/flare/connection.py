@@ -14,9 +14,9 @@ from typing import Any
 from fahmc.engines.flare.job import COMMAND, write_job
 from fahmc.engines.flare.kits import Kit, require_flare
 from fahmc.engines.flare.messages import Request, write_request
-from fahmc.engines.flare.owner import this_process
 from fahmc.engines.run import Abandoned
 from fahmc.errors import FederationError, SettingsError
+from fahmc.owner import this_process
 
 # How long a command may wait at the server for an answer; then it is sent again. Ctrl-C is noticed in between.
 LONG_POLL = 2.0

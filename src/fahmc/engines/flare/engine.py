@@ -31,7 +31,7 @@ from fahmc.engines.flare.questions import Question, check_same_study, read_answe
 from fahmc.engines.flare.session import Session, raise_end
 from fahmc.engines.order import Order, sampler_recipe
 from fahmc.engines.record import record
-from fahmc.engines.run import Abandoned, Block, Divergence, Run
+from fahmc.engines.run import Abandoned, Block, Divergence, Run, TellSites
 from fahmc.errors import FederationError
 from fahmc.hints import Seconds
 from fahmc.models.recipes import following_formula, model_recipe, with_feature_names
@@ -89,7 +89,12 @@ class Flare:
         self.release()
 
     def open(
-        self, model: Model, sites: Sites, sampler: Any, is_stopping: Callable[[], bool] = lambda: False
+        self,
+        model: Model,
+        sites: Sites,
+        sampler: Any,
+        is_stopping: Callable[[], bool] = lambda: False,
+        tell_sites: TellSites = lambda sites, reason: None,
     ) -> tuple[Model, RemoteFederation]:
         """Ask the sites what they hold; the model comes back with its coefficients named after their columns."""
         model = following_formula(model, sites.model_settings)
@@ -97,6 +102,7 @@ class Flare:
         model_recipe(model)
         sampler_recipe(sampler)
         self._session = self._session or Session(Kit.load(self.kit), self.patience)
+        self._session.tell_sites = tell_sites
         self._survey = self._survey_of(self._session, sites)
         session, seconds = self._session, _SURVEY_STEPS * self.setup_timeout
         survey = self._survey

@@ -25,6 +25,13 @@ def in_words(awaited: Awaited) -> str:
     return f"waiting for {awaited.site}, which has been at work for {awaited.asked_for:.0f} s"
 
 
+def in_short(awaited: Awaited) -> str:
+    """Say how a site is that is waited for."""
+    if awaited.silent_for >= LOST_AFTER:
+        return f"lost {awaited.silent_for:.0f} s ago"
+    return f"at work for {awaited.asked_for:.0f} s"
+
+
 class Lookout:
     """Says what should be said."""
 

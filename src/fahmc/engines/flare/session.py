@@ -10,17 +10,17 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from fahmc.engines.flare import owner
+from fahmc import owner
 from fahmc.engines.flare.connection import Connection, Missing, Silent, Unreachable
 from fahmc.engines.flare.credentials import check_credentials
 from fahmc.engines.flare.kits import Kit
-from fahmc.engines.flare.lookout import Lookout
+from fahmc.engines.flare.lookout import Lookout, in_short
 from fahmc.engines.flare.messages import Close, Request, Status, Stop
 from fahmc.engines.flare.watch import Awaited
-from fahmc.engines.run import Abandoned
+from fahmc.engines.run import Abandoned, TellSites
 from fahmc.errors import FederationError, error_class
 
 logger = logging.getLogger("fahmc")
@@ -34,6 +34,8 @@ _START_QUIETLY = 15.0
 _START_TIMEOUT = 120.0
 # So many jobs in a row that get nothing done, though all sites are connected: waiting will not help.
 _MANY_JOBS = 5
+# A reply that takes no longer is nothing to tell of.
+_WORTH_TELLING = 1.0
 # An analyst's process that speaks to its job asks every two seconds; one silent for this long is gone.
 _BUSY = 10.0
 
@@ -53,6 +55,8 @@ class Session:
         self._vain_jobs = 0
         self._lookout = Lookout()
         self._is_stopping: Callable[[], bool] = lambda: False
+        self.tell_sites: TellSites = lambda sites, reason: None
+        """Is told how every site is, and why nothing goes on if that is so."""
         self.number = 0
         """How many jobs there were: what the sites were told before the latest one is forgotten."""
 
@@ -91,7 +95,9 @@ class Session:
         except Silent:
             self.check_job()
             answer = self._connection.command(self._job, request, is_slow=True, **options)
-        self._lookout.see(Awaited(*awaited) for awaited in answer.get("awaited", ()))
+        awaited = [Awaited(*one) for one in answer.get("awaited", ())]
+        self._lookout.see(awaited)
+        self._tell({one.site: in_short(one) for one in awaited if one.asked_for >= _WORTH_TELLING})
         return answer
 
     def check_job(self) -> None:
@@ -122,6 +128,8 @@ class Session:
         now, reason = time.monotonic(), str(error).rstrip(".")
         if self._lookout.awaited and not any(site in reason for site in self._lookout.awaited):
             reason += f", while it waited for {', '.join(self._lookout.awaited)}"
+        missing = dict.fromkeys(error.sites, "not connected") if isinstance(error, Missing) else {}
+        self._tell(missing or dict.fromkeys(self.kit.sites, "not known"), reason)
         if self._lost_since is None:
             self._lost_since, self._has_warned = now, False
         if not self._has_warned and (self.number or now - self._lost_since > _START_QUIETLY):
@@ -137,6 +145,10 @@ class Session:
             waited = f"{now - self._lost_since:.0f} s and {self._vain_jobs} jobs"
             raise FederationError(f"Given up after {waited}: {reason}. {self._missing_words()}")
         time.sleep(_POLL)
+
+    def _tell(self, others: Mapping[str, str], reason: str = "") -> None:
+        """Tell how the sites are: connected, but for these."""
+        self.tell_sites({site: others.get(site, "connected") for site in self.kit.sites}, reason)
 
     def _missing_words(self) -> str:
         try:
@@ -192,6 +204,7 @@ class Session:
         self._check_sites()
         self._job = self._connection.submit()
         self._own_jobs.add(self._job)
+        self._tell({})
         self.number += 1
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
