@@ -82,7 +82,7 @@ class LiveServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: LiveServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: LiveServer  # type: ignore
     server_version, sys_version = "fahmc", ""
     timeout = 10.0
 
