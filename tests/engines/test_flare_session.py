@@ -35,7 +35,9 @@ def test_ctrl_c_ends_the_wait(kit):
 
 
 def test_patience_ends_with_a_sentence(kit):
-    session = Session(kit, patience=0.1)
+    session, heard = Session(kit, patience=0.1), []
+    session.tell_sites = lambda sites, reason: heard.append((sites, reason))
     with pytest.raises(FederationError, match=rf"Given up after .*{kit.server} cannot be reached: is it running there"):
         session.insist(lambda: pytest.fail("there is no job"))
+    assert heard[-1][0] == {"north": "not known"} and "server" in heard[-1][1], "who watches is told the same"
     session.close()

@@ -24,6 +24,7 @@ from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.processes import find_processes
 from fahmc.engines.flare.statement import items
 from fahmc.errors import FederationError
+from fahmc.runs.journal import read_journal
 from saboteur import Saboteur, assert_same_bits, kill
 
 pytestmark = [pytest.mark.federation, pytest.mark.xdist_group("one federation")]
@@ -101,6 +102,11 @@ def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, un
         FederationError, match=r"Given up after .*: .*'north'.* Not connected: north\..* kept in"
     ) as end:
         fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
+    told = read_journal(tmp_path)
+    assert told and told["ended"] == "failed" and told["reason"] == str(end.value)
+    assert {site: how == "connected" for site, how in told["sites"].items()} == {
+        site: site != "north" for site in real.kits["analyst"].sites
+    }
     kept = end.value.draws.num_draws
     assert 10 <= kept < 40
     np.testing.assert_array_equal(
@@ -110,6 +116,8 @@ def test_a_site_that_does_not_come_back_is_named_and_the_draws_are_kept(real, un
     engine = Flare(real.kits["analyst"].path, patience=120)
     draws = fahmc.sample(MODEL, SITES, SAMPLER, engine=engine, checkpoint_dir=tmp_path, **RUN)
     assert_same_bits(draws, undisturbed)
+    told = read_journal(tmp_path)
+    assert told and told["ended"] == "complete" and set(told["sites"].values()) == {"connected"}
 
 
 ANALYST = """
