@@ -12,6 +12,7 @@ from fahmc.cli.folder import ResultFolder
 from fahmc.data.trial import opt_csv_path
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.report import About
+from fahmc.report.effect import Effect, answer
 
 STUDY = f"""
 [model]
@@ -37,6 +38,9 @@ def about(folder, report=""):
 def test_the_tables_tell_what_the_file_does_not(tmp_path):
     told = about(tmp_path)
     assert (told.title, told.outcome, told.effect) == ("study", "Preg.ended...37.wk = Yes", [])
+    assert told.baselines == {"Group": "C"}
+    effect = Effect("coefficients[Group[T]]", "Group[T]", "odds ratio", np.zeros(9))
+    assert "= Yes for Group[T] (against C): 1," in answer(effect, told, {})[0]
     assert sum(told.dropped.values()) == 9 and 4 < told.spreads["Age"] < 7 and told.again == "fahmc sample study.toml"
 
 

@@ -49,6 +49,7 @@ def test_a_run_in_one_process_says_whether_it_fits(runs):
     assert fit is not None and fit.fits and not fit.remarks
     assert fit.predictive is not None and fit.predictive.is_binary and fit.predictive.num_rows == 80
     page, markdown = (results.path / name for name in ("report.html", "summary.md"))
+    assert "does not fit all of the rows" not in page.read_text()
     assert "<h2>Does it fit?</h2>" in page.read_text() and '<figure id="calibration">' in page.read_text()
     assert "## Does it fit?" in markdown.read_text() and "elpd_loo" in markdown.read_text()
     assert {"predictive.png", "calibration.png"} <= set(results.files())
@@ -69,7 +70,11 @@ def test_check_says_so_and_its_exit_code_too(runs, monkeypatch):
     assert result.exit_code == 0, result.output
     for words in ("Posterior predictive check: 80 outcomes", "Brier score", "elpd_loo", "AUC"):
         assert words in result.stdout
+    monkeypatch.undo()
     result = invoke("check", runs / "wrong", "--strict", "--json")
+    page = (runs / "wrong" / "report.html").read_text()
+    assert "Their model does not fit all of the rows" in page.split("<h2>All parameters</h2>")[0]
+    without_report(monkeypatch)
     values = json.loads(result.stdout)
     assert result.exit_code == values["exit_code"] == 7 and not values["fits"]
     assert values["predictive"]["statistics"]["mean"][-1] < 0.005 and values["loo"]["num_rows"] == 80

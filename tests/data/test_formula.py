@@ -275,3 +275,16 @@ def test_tables_come_as_frames_or_files_and_their_columns_name_the_coefficients(
         fahmc.Federation.from_tables({"a": 3}, formula="ill ~ age")
     with pytest.raises(DataError, match="Tables need an outcome"):
         fahmc.Federation.from_tables(tables)
+
+
+@pytest.mark.parametrize(
+    ("right", "baselines"),
+    [
+        ("group * age + sex", {"group": "A", "sex": "f"}),
+        ("C(group, Treatment('B')) + C(stage)", {"C(group, Treatment('B'))": "B", "C(stage)": "1"}),
+        ("0 + group", {}),
+        ("age:group", {}),
+    ],
+)
+def test_it_is_known_what_levels_are_compared_with(right, baselines):
+    assert study_of_tables(FRAMES, {"formula": f"ill ~ {right}"}).baselines == baselines

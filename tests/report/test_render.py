@@ -195,13 +195,22 @@ def test_background_says_model_priors_rows_messages_and_versions(make_draws, tmp
     draws.account["messages"] = [
         {"phase": "sampling", "rounds": 1500, "to_clients": {"position": [4, 12]}, "to_server": {"position": [4, 12]}}
     ]
-    about = About(dropped={"MN": 3}, spreads={"age": 5.6}, again="fahmc sample trial.toml", outcome="ill")
+    about = About(
+        dropped={"MN": 3}, spreads={"age": 5.6}, baselines={"site": "A"}, again="fahmc sample trial.toml", outcome="ill"
+    )
     page = Page(write_report(draws, tmp_path, about=about).read_text())
     assert page.row("intercept", 1) == ["intercept", "N(0, 10²)"] and page.row("horizon") == ["horizon", "3"]
     assert page.row("MN") == ["MN", "247", "53.9 %", "3"] and page.row("KY") == ["KY", "211", "46.1 %", "0"]
     assert page.row("sampling, 1,500")[1] == "position [4 × 12]"
     assert page.row("fahmc") == ["fahmc", "0.1.0"]
-    for words in ("Logistic regression.", "Outcome: ill.", "age (5.6)", "fahmc sample trial.toml", "nothing crossed"):
+    for words in (
+        "Logistic regression.",
+        "Outcome: ill.",
+        "age (5.6)",
+        "compared with one of them: site (A)",
+        "fahmc sample trial.toml",
+        "nothing crossed",
+    ):
         assert words in page.text
 
 

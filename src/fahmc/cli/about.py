@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,14 +33,14 @@ def about_study(config: Config, job: Job) -> About:
             check_effect(effect, study.feature_names)
         except SettingsError as error:
             raise config._source.refusal(("report", "effect"), str(error)) from error
-        return _with_rows(about, study.dropped, study.standardization, study.remarks)
+        return _with_rows(about, study.about)
     return about if isinstance(job.federation, Federation) else replace(about, again=f"{about.again} --federation KIT")
 
 
 def about_sites(about: About, draws: Draws) -> About:
     """Add what the sites of a real federation told; an effect that is none of the parameters becomes a remark."""
     told = draws.settings["sites"]
-    about = _with_rows(about, told.get("dropped", {}), told.get("standardization", {}), told.get("remarks", ()))
+    about = _with_rows(about, told)
     try:
         effects_of(Parameters.from_draws(draws), about.effect, about.scale)
     except SettingsError as error:  # by now there are draws, which a name must not keep from being reported
@@ -48,9 +48,10 @@ def about_sites(about: About, draws: Draws) -> About:
     return about
 
 
-def _with_rows(about: About, dropped: Mapping[str, int], scales: Mapping[str, Any], remarks: Iterable[str]) -> About:
-    spreads = {feature: float(sd) for feature, (_, sd) in scales.items()}
-    return replace(about, dropped=dict(dropped), spreads=spreads, notes=list(remarks))
+def _with_rows(about: About, told: Mapping[str, Any]) -> About:
+    spreads = {feature: float(sd) for feature, (_, sd) in told.get("standardization", {}).items()}
+    dropped, baselines = dict(told.get("dropped", {})), dict(told.get("baselines", {}))
+    return replace(about, dropped=dropped, spreads=spreads, baselines=baselines, notes=list(told.get("remarks", ())))
 
 
 def _outcome(config: Config) -> str:

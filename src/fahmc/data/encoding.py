@@ -56,6 +56,22 @@ class Encoding:
             names += [column] if levels is None else [f"{column}[{level}]" for level in levels[1:]]
         return tuple(names)
 
+    @property
+    def baselines(self) -> dict[str, str]:
+        """The level of each text feature that its others are compared with: the only one without a column."""
+        columns: dict[str, set[str]] = {}
+        for name in self.feature_names:
+            feature, bracket, level = name.removesuffix("]").partition("[")
+            if bracket and ":" not in feature and "]:" not in level:  # which are products of several
+                columns.setdefault(feature, set()).add(level.removeprefix("" if self.formula is None else "T."))
+        without = {
+            feature: set(levels) - own
+            for feature, own in columns.items()
+            for column, levels in self.levels.items()
+            if feature == column or feature.startswith((f"C({column})", f"C({column},"))
+        }
+        return {feature: next(iter(levels)) for feature, levels in without.items() if len(levels) == 1}
+
     @cached_property
     def design(self) -> Design | None:
         """The columns that the formula makes, if there is one."""

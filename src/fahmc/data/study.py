@@ -41,6 +41,8 @@ class Study:
     """Client name to the number of rows left out because a value was missing."""
     remarks: tuple[str, ...] = ()
     """What is odd about the tables, though nothing is wrong: levels that only one client has, or spells otherwise."""
+    baselines: dict[str, str] = field(default_factory=dict)
+    """The level of each text feature that its others are compared with."""
     model_settings: dict[str, Any] = field(default_factory=dict)
     """What the formula says of the model rather than of the rows."""
 
@@ -53,6 +55,7 @@ class Study:
             "standardization": {name: list(scale) for name, scale in self.standardization.items()},
             "dropped": dict(self.dropped),
             "remarks": list(self.remarks),
+            "baselines": dict(self.baselines),
             "model_settings": dict(self.model_settings),
         }
 
@@ -72,6 +75,7 @@ def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:
         standardization=encoding.standardization,
         dropped={client: summary.num_dropped for client, summary in summaries.items()},
         remarks=tuple(remarks),
+        baselines=encoding.baselines,
         model_settings=columns.model_settings,
     )
 

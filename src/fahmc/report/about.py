@@ -30,6 +30,8 @@ class About:
         By client, how many rows were left out because a value was missing.
     spreads
         Features whose coefficients are per standard deviation, with that.
+    baselines
+        Features that are text, with the level that their others are compared with.
     notes
         Further sentences on the data.
     again
@@ -43,5 +45,6 @@ class About:
     scale: Scale | None = None
     dropped: Mapping[str, int] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
+    baselines: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     again: str = ""

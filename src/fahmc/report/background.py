@@ -25,6 +25,9 @@ def model_section(draws: Draws, about: About) -> Section:
     if about.spreads:
         features = ", ".join(f"{feature} ({spread:.4g})" for feature, spread in about.spreads.items())
         sentences.append(f"Coefficients of these features are per standard deviation: {features}.")
+    if about.baselines:
+        levels = ", ".join(f"{feature} ({level})" for feature, level in about.baselines.items())
+        sentences.append(f"Levels of these features are compared with one of them: {levels}.")
     said = ("name", "object", "scale", *(("prior_scale", "intercept_scale") if priors else ()))
     options = {key: {("", "value"): _text(value)} for key, value in model.items() if key not in said}
     tables = {"setting of the model": options} if options else {}

@@ -121,8 +121,8 @@ def short_name(parameter: str) -> str:
 
 def answer(effect: Effect, about: About, others: Mapping[str, Effect]) -> list[str]:
     """Say what an effect is; ``others`` are the same by other runs, by label."""
-    per = f" (per standard deviation, {about.spreads[effect.label]:.4g})" if effect.label in about.spreads else ""
-    what = f"{effect.scale.capitalize()}{f' of {about.outcome}' if about.outcome else ''} for {effect.label}{per}"
+    of = f" of {about.outcome}" if about.outcome else ""
+    what = f"{effect.scale.capitalize()}{of} for {effect.label}{_unit(effect.label, about)}"
     compared = "".join(f" ({label}: {other.numbers})" for label, other in others.items())
     chance = max(effect.chance_above, 1 - effect.chance_above)
     percent = "more than 99.9" if chance > 0.9995 else f"{100 * chance:.{1 if chance > 0.99 else 0}f}"
@@ -135,6 +135,14 @@ def answer(effect: Effect, about: About, others: Mapping[str, Effect]) -> list[s
     )
     chance_words = f"With a probability of {percent} % it is {side} {effect.none:g}."
     return [f"{what}: {effect.numbers}{compared}. {chance_words}", settled]
+
+
+def _unit(label: str, about: About) -> str:
+    """Say by what a feature differs where the effect is seen: a standard deviation, or from another level."""
+    if label in about.spreads:
+        return f" (per standard deviation, {about.spreads[label]:.4g})"
+    baseline = about.baselines.get(label.partition("[")[0]) if label.endswith("]") and ":" not in label else None
+    return "" if baseline is None else f" (against {baseline})"
 
 
 def overview(effects: Sequence[Effect]) -> list[str]:

@@ -44,6 +44,8 @@ class Content(NamedTuple):
     answer: Sequence[str]
     picture: Group
     verdict: Verdict
+    caution: Sequence[str]
+    """What the verdict is not about, and speaks against the answer."""
     error_words: str
     """What tells how far means and standard deviations are off."""
     sections: Sequence[Section]
@@ -62,7 +64,7 @@ def as_html(content: Content) -> str:
         status=verdict.status,
         word=_WORDS[verdict.status],
         headline=html.escape(verdict.headline),
-        advice=_paragraphs(verdict.words),
+        advice=_paragraphs([*verdict.words, *content.caution]),
         remarks=_remarks(verdict.remarks),
         error_words=_paragraphs([content.error_words]),
         body="\n".join(part for section in content.sections for part in _html_section(section, marked)),
@@ -75,7 +77,7 @@ def as_markdown(content: Content) -> str:
     parts = [f"# {_markdown(content.title)}"]
     parts += [_markdown(content.question)] if content.question else []
     parts += [*map(_markdown, content.answer), "## How far to trust it", f"**{_markdown(verdict.headline)}**"]
-    parts += [_markdown(text) for text in (*verdict.words, content.error_words, *verdict.remarks)]
+    parts += [_markdown(text) for text in (*verdict.words, *content.caution, content.error_words, *verdict.remarks)]
     parts += [part for section in content.sections for part in _markdown_section(section)]
     return "\n\n".join(parts) + "\n"
 

@@ -32,6 +32,10 @@ _CAUTION = {
     "unknown": ("How far these numbers are off is not known to be little: see below.",),
     "bad": ("Do not rely on these numbers yet: below is why, and what to change.",),
 }
+_MISFIT = (
+    "This is about the draws. Their model does not fit all of the rows: what speaks against it stands under “Does it "
+    "fit?”"
+)
 
 
 class _Told:
@@ -93,6 +97,7 @@ def write_report(
         answer=_answer(told.effects, told.about, told.verdict),
         picture=_picture(told),
         verdict=told.verdict,
+        caution=() if fit is None or fit.fits else (_MISFIT,),
         error_words=tables.error_words(told.table.attrs["found_by"]),
         sections=[
             _posterior_section(told),

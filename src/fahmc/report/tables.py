@@ -54,13 +54,18 @@ def posterior_table(
         found = {(own, column): text for column, text in _posterior(row).items()}
         if scale:
             found[own, f"{scale}, 95 % interval"] = natural[name].in_brackets if name in natural else "–"
-        found[own, "P(above 0)"] = f"{chances[name]:.3f}"
+        found[own, "P(above 0)"] = _chance(chances[name])
         for label in other:
             found |= {(label, column): text for column, text in _posterior(row, "reference_").items()}
             found["difference of means", "in sd"] = rounded(row["difference_sd"], 1.0)
         return found
 
     return {name: cells(name, row) for name, row in rows.items()}
+
+
+def _chance(value: float) -> str:
+    """Write a probability: so many draws do not tell it from 0 or 1."""
+    return "< 0.001" if value < 0.0005 else "> 0.999" if value > 0.9995 else f"{value:.3f}"
 
 
 def chains_table(rows: Mapping[str, Numbers], is_error_known: bool) -> Table:

@@ -65,6 +65,7 @@ def survey(
         about = {
             "feature_names": list(encoding.feature_names),
             "outcome_levels": list(encoding.outcome_levels),
+            "baselines": encoding.baselines,
             "standardization": {name: list(scale) for name, scale in encoding.standardization.items()},
             "dropped": {site: summary.num_dropped for site, summary in summaries.items()},
         }
