@@ -45,7 +45,7 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._said["ended"] is None:
+        if error is not None and self._said.get("ended") is None:
             self.tell(ended="interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason=str(error))
 
     def tell(self, **news: Any) -> None:
