@@ -16,6 +16,7 @@ from fahmc.live import watcher as watching
 from fahmc.live.server import LiveServer
 from fahmc.live.trail import MOST_DRAWS, group_of
 from fahmc.live.watcher import Place, Watcher
+from fahmc.own_folder import own_folder
 from fahmc.report import ess, r_hat
 from fahmc.runs.journal import Journal
 
@@ -76,8 +77,7 @@ def test_a_run_that_is_over_is_shown_with_the_report_s_own_numbers(finished):
 
 def test_numbers_grow_with_the_run_and_watching_changes_no_draw(finished, tmp_path, after_each_block, monkeypatch):
     monkeypatch.setattr(watching, "SHARE", 1e9)
-    (tmp_path / "run").mkdir()
-    Journal(tmp_path / "run")
+    Journal(own_folder(tmp_path / "run", "fahmc.sample"))
     watcher = Watcher(Place(tmp_path / "run"))
     assert "Starting" in json.loads(watcher.state)["words"]
 

@@ -14,7 +14,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rich.text import Text
@@ -24,6 +24,7 @@ from fahmc.cli.output import Output
 from fahmc.errors import SettingsError
 from fahmc.live.server import LiveServer
 from fahmc.live.watcher import Place, Watcher
+from fahmc.runs.checkpoint import RunFolder
 from fahmc.runs.journal import FILE, Journal
 
 _LOOK_EVERY = 0.5
@@ -68,8 +69,8 @@ def watch_run(folder: Path, port: int, is_opening: bool, output: Output) -> None
 @contextmanager
 def watching(results: ResultFolder, is_opening: bool) -> Iterator[None]:
     """Have a run watched that is about to begin in a folder which this process holds."""
-    results.checkpoint.mkdir(exist_ok=True)
-    Journal(results.checkpoint)  # what an earlier run told is no news
+    with closing(RunFolder(results.checkpoint)) as folder:
+        Journal(folder.path)  # what an earlier run told is no news
     command = [sys.executable, "-m", "fahmc.cli.app", "watch", str(results.path), *(["--open"] if is_opening else [])]
     # What it prints goes to standard error; and Ctrl-C is for the run, whose end it shall show.
     page = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)

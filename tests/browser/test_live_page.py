@@ -10,6 +10,7 @@ import fahmc
 from fahmc.live import watcher as watching
 from fahmc.live.server import LiveServer
 from fahmc.live.watcher import Place, Watcher
+from fahmc.own_folder import own_folder
 from fahmc.runs.journal import Journal
 from looks import NARROW, WIDE, Open, overflows, serious_findings
 
@@ -36,7 +37,7 @@ def assert_readable(page):
 
 def test_it_grows_with_the_run_to_its_end(open_page: Open, tmp_path, after_each_block, monkeypatch):
     monkeypatch.setattr(watching, "SHARE", 1e9)
-    Journal(tmp_path)
+    Journal(own_folder(tmp_path, "fahmc.sample"))
     federation = fahmc.Federation.from_clients({"a": np.arange(4.0), "b": np.arange(6.0)})
     model = fahmc.Model(
         lambda position, batch: -((batch - position["level"].sum()) ** 2) / 2,
@@ -96,4 +97,3 @@ def test_it_shows_sites_decisions_and_a_run_that_was_killed(open_page: Open, tmp
         journal.tell(process=f"{machine}:{number}:1.00")  # another had this number before
         server.watcher.look()
         page.get_by_text("Killed: the run's process ended without a word.").wait_for()
-
