@@ -143,11 +143,14 @@ def test_runs_and_their_rounds(trained, monkeypatch):
     with again._counts.run(ORDER, again._mark):
         pass
     rounds(again, range(60))
+    computed = []
+    honest = work._program.reply
+    monkeypatch.setattr(work._program, "reply", lambda *call: computed.append(call) or honest(*call))
     # A broadcast with other numbers is another round, though it has the same index.
     with pytest.raises(Refused) as refusal:
         for number in range(11):
             again.local_round(ORDER.identity, 0, state(0.5 + number))
-    assert refusal.value.refusal == Refusal.ROUNDS
+    assert refusal.value.refusal == Refusal.ROUNDS and len(computed) == 10, "what is refused is not computed"
     rounds(again, range(60))
     assert next(item for item in items(kit.read()) if item.what == "run").rounds == 70
     assert left(kit.read(), kit.settled, again._counts._content) == {"survey": 1, "run": 1, "question": 100}

@@ -19,6 +19,7 @@ class Mutant(NamedTuple):
 IDENTITIES, GRADIENT, CERTIFICATE = "dynamics/test_identities.py", "density/test_gradient.py", "test_certificate.py"
 ALGEBRA, DAMAGE, ENCODING = "adaptive/test_algebra.py", "runs/test_damage.py", "data/test_encoding.py"
 WIRE, GATE, RULES = (f"engines/test_flare_{name}.py" for name in ("wire", "gate", "rules"))
+DISCLOSURE, COUNTS, SURVEY = (f"engines/test_flare_{name}.py" for name in ("disclosure", "counts", "masked_survey"))
 MOMENTUM = f"{IDENTITIES}::test_averaged_momentum_is_standard_normal_for_every_correlation"
 REVERSIBLE = f"{IDENTITIES}::test_leapfrog_is_reversible_and_of_second_order"
 WHOLE = f"{IDENTITIES}::test_leapfrog_units_with_whole_trajectories_are_trajectory_units"
@@ -107,6 +108,29 @@ MUTANTS = [
            f"{RULES}::test_refusals_of_a_site_name_what_and_why"),
     Mutant("rules", "engines/flare/rules.py", 'self.columns == "all" or column in self.columns',
            "True or column in self.columns", f"{RULES}::test_columns_are_allowed_by_name_or_by_their_array"),
+    Mutant("rules", "engines/flare/rules.py", "if len(weights) < self.minimum_sites:", "if not weights:",
+           f"{DISCLOSURE}::test_orders_in_which_an_average_would_be_one_site_s_are_refused"),
+    Mutant("rules", "engines/flare/rules.py", "> self.maximum_weight * sum(weights):", "> self.maximum_weight:",
+           f"{DISCLOSURE}::test_orders_in_which_an_average_would_be_one_site_s_are_refused"),
+    Mutant("rules", "engines/flare/work.py", "Refused(Refusal.RARE_LEVEL, *rare.columns)",
+           "Refused(Refusal.RARE_LEVEL, rare.words)",
+           f"{DISCLOSURE}::test_what_breaks_a_rule_is_refused_in_the_same_words_whatever_the_rows"),
+    Mutant("rules", "data/rare.py", "groups += [product for", "groups = groups or [product for",
+           f"{DISCLOSURE}::test_what_breaks_a_rule_is_refused_in_the_same_words_whatever_the_rows"),
+    Mutant("ledger", "engines/flare/work.py",
+           """        self._counts.round(run, round_index, state)
+        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
+""",
+           """        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
+        self._counts.round(run, round_index, state)
+""",
+           f"{COUNTS}::test_runs_and_their_rounds"),
+    Mutant("ledger", "engines/flare/counts.py", "            mark.update(state[name])", "            pass",
+           f"{COUNTS}::test_runs_and_their_rounds"),
+    Mutant("ledger", "engines/flare/ledger.py", "and len(asked) >= maximum:", "and len(asked) > maximum:",
+           f"{COUNTS}::test_choices_of_columns_count_once_and_no_more_than_the_rule_are_answered"),
+    Mutant("survey", "engines/flare/work.py", "summary if agreement is None else without_moments(summary)", "summary",
+           f"{SURVEY}::test_no_site_s_own_mean_or_squares_are_among_what_the_server_hears"),
     Mutant("rules", "engines/flare/rules.py", "hmac.digest(secret, order.encode(), hashlib.sha256)",
            'hmac.digest(b"", order.encode(), hashlib.sha256)',
            f"{RULES}::test_private_seeds_differ_by_order_and_by_secret"),
@@ -118,7 +142,7 @@ MUTANTS = [
     # encoding
     Mutant("encoding", "data/encoding.py", "== np.arange(1, len(levels))", "== np.arange(len(levels) - 1)",
            f"{ENCODING}::test_a_level_seen_at_one_client_is_a_column_at_all"),
-    Mutant("encoding", "data/agreement.py", "(squares.sum() + (counts * (means - mean) ** 2).sum())", "squares.sum()",
+    Mutant("encoding", "data/pooled.py", "column.squares + column.count * (column.mean - mean) ** 2", "column.squares",
            f"{ENCODING}::test_only_a_feature_that_is_constant_over_all_clients_is_refused"),
     Mutant("encoding", "data/summaries.py", "levels if len(levels) <= MAX_LEVELS else levels[:1]", "levels",
            f"{ENCODING}::test_of_too_many_levels_only_their_number_and_an_example_pass"),

@@ -12,6 +12,7 @@ import numpy as np
 from fahmc.data.columns import Columns
 from fahmc.data.encoding import Encoding
 from fahmc.data.formula import Formula, read_formula
+from fahmc.data.pooled import Pooled, pool, pooled_variables
 from fahmc.data.scales import Scale
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary
 from fahmc.data.tables import MAX_COLUMNS, as_text, require_columns
@@ -53,10 +54,21 @@ def choose_features(
     return tuple(features)
 
 
-def agree(columns: Columns, features: Sequence[str], summaries: Mapping[str, TableSummary]) -> Encoding:
-    """Settle one encoding from all clients' summaries: a column is numbers if any client has a number in it."""
+def agree(
+    columns: Columns,
+    features: Sequence[str],
+    summaries: Mapping[str, TableSummary],
+    pooled: Mapping[str, Pooled] | None = None,
+) -> Encoding:
+    """Settle one encoding from all clients' summaries: a column is numbers if any client has a number in it.
+
+    ``pooled`` has the variables of `pooled_variables`; without it they are pooled from the summaries.
+    """
+    if pooled is None:
+        names = pooled_variables(columns, features, summaries)
+        pooled = {name: pool([summary.of(name) for summary in summaries.values()]) for name in names}
     if columns.formula is not None:
-        return _agree_on_formula(columns, read_formula(columns.formula), summaries)
+        return _agree_on_formula(columns, read_formula(columns.formula), summaries, pooled)
     levels: dict[str, tuple[str, ...]] = {}
     standardization: dict[str, Scale] = {}
     for column in features:
@@ -64,14 +76,16 @@ def agree(columns: Columns, features: Sequence[str], summaries: Mapping[str, Tab
         if not _is_numeric(at_clients):
             levels[column] = tuple(_agreed_levels(column, at_clients, column in columns.categorical))
         elif columns.standardize:
-            scale = _agreed_scale(column, list(at_clients.values()))
+            scale = _agreed_scale(column, pooled.get(column))
             standardization |= {} if scale is None else {column: scale}
     encoding = Encoding(tuple(features), levels, _agreed_outcome(columns, summaries), standardization)
     _check_feature_names(encoding)
     return encoding
 
 
-def _agree_on_formula(columns: Columns, formula: Formula, summaries: Mapping[str, TableSummary]) -> Encoding:
+def _agree_on_formula(
+    columns: Columns, formula: Formula, summaries: Mapping[str, TableSummary], pooled: Mapping[str, Pooled]
+) -> Encoding:
     """Settle the levels of the formula's columns, and mean and sd of what it standardises or takes splines of."""
     levels: dict[str, tuple[str, ...]] = {}
     for column in formula.features:
@@ -83,12 +97,11 @@ def _agree_on_formula(columns: Columns, formula: Formula, summaries: Mapping[str
     for variable in formula.summarized(columns.standardize):
         if variable.column in levels:
             continue
-        at_all = [summary.of(variable.name) for summary in summaries.values()]
-        scale = _agreed_scale(variable.name, at_all)
+        scale = _agreed_scale(variable.name, pooled.get(variable.name))
         if scale is not None and columns.standardize and variable in formula.standardized:
             standardization[variable.name] = scale
-        if variable in formula.spread and all(summary.has_numbers for summary in at_all):
-            spreads[variable.name] = _pooled(at_all)
+        if variable in formula.spread and variable.name in pooled:
+            spreads[variable.name] = pooled[variable.name].scale
     encoding = Encoding(
         formula.features, levels, _agreed_outcome(columns, summaries), standardization, formula.text, spreads
     )
@@ -152,37 +165,25 @@ def _agreed_levels(column: str, at_clients: Mapping[str, ColumnSummary], are_cod
     return levels
 
 
-def _agreed_scale(column: str, at_clients: Sequence[ColumnSummary]) -> Scale | None:
+def _agreed_scale(column: str, pooled: Pooled | None) -> Scale | None:
     """Return mean and sd of all rows, or None for what is not standardised."""
-    if not all(summary.has_numbers for summary in at_clients):
+    if pooled is None:
         return None  # a client has text where others have numbers: `encode` refuses it there, and can name the cell
-    if all(summary.is_constant for summary in at_clients) and len({summary.mean for summary in at_clients}) == 1:
+    if pooled.is_constant:
         raise DataError(
-            f"feature {column!r} is {at_clients[0].mean:g} in every complete row of every client, so nothing can be "
+            f"feature {column!r} is {pooled.scale.mean:g} in every complete row of every client, so nothing can be "
             "learned of its effect. Leave it out of the features.",
             columns=[column],
         )
-    if all(summary.is_binary for summary in at_clients):
+    if pooled.is_binary:
         return None
-    scale = _pooled(at_clients)
-    if not 0 < scale.sd < np.inf:
+    if not 0 < pooled.scale.sd < np.inf:
         raise DataError(
             f"feature {column!r} has values so close together or so far apart that its standard deviation comes out "
-            f"as {scale.sd:g}. Write it in another unit, or leave it out.",
+            f"as {pooled.scale.sd:g}. Write it in another unit, or leave it out.",
             columns=[column],
         )
-    return scale
-
-
-def _pooled(at_clients: Sequence[ColumnSummary]) -> Scale:
-    """Pool each client's row count, mean and sum of squared deviations into the mean and sd of all rows.
-
-    They say the same as count, sum and sum of squares, and do not cancel when the mean is large beside the sd.
-    """
-    counts, means, squares = np.array([(summary.count, summary.mean, summary.squares) for summary in at_clients]).T
-    mean = (counts * means).sum() / counts.sum()
-    sd = float(np.sqrt((squares.sum() + (counts * (means - mean) ** 2).sum()) / counts.sum()))
-    return Scale(float(mean), sd)
+    return pooled.scale
 
 
 def _agreed_classes(columns: Columns, at_clients: Mapping[str, ColumnSummary]) -> tuple[str, ...]:

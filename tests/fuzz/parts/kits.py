@@ -15,9 +15,11 @@ from typing import Any
 
 from fahmc.engines.flare.credentials import authority_file, certificate_file, check_credentials, key_file, valid_window
 from fahmc.engines.flare.kits import Kit, make_kits
+from fahmc.engines.flare.ledger import Ledger
 from fahmc.engines.flare.logs import Logs
 from fahmc.engines.flare.processes import running_pid
 from fahmc.engines.flare.state import State, read_state, write_state
+from fahmc.engines.flare.statement import items
 from harness import part
 from kit_forge import Authority
 
@@ -63,6 +65,8 @@ def try_one(rng: random.Random, folder: Path) -> str:
         rng.choice(_DAMAGES)(rng, path)
     kit = Kit.load(path)
     _look(kit)
+    if kit.role == "site":
+        assert [item.what for item in items(Ledger(kit.path))] == ["begun"]
     check_credentials(kit)
     # What is accepted is what OpenSSL takes, too: a certificate of the authority, with its own key, in its time.
     context = ssl.create_default_context(cafile=str(authority_file(kit)))

@@ -117,6 +117,7 @@ def federation() -> Federation:
         return answers[method], {}
 
     about = survey(call, SITES, COLUMNS, None, 1.0)
+    requests["add_up"] = json.dumps(json.loads(requests["summarize"]) | {"variables": ["age"], "means": [7000.0]})
     sampler = {"name": "FAHMC", "step_size": 0.1, "num_leapfrog_steps": 2, "momentum_correlation": 0.5}
     order = Order(
         model={"name": "logistic_regression", "prior_scale": 2.0, "feature_names": ["age", "group[B]"]},
@@ -253,7 +254,7 @@ def peak() -> int:
 
 def try_request(rng: random.Random) -> str:
     """A request to sum up or to encode."""
-    here, method = federation(), rng.choice(("summarize", "encode", "encode"))
+    here, method = federation(), rng.choice(("summarize", "add_up", "encode", "encode"))
     work = copy.copy(here.work[rng.choice(SITES)])
     request = damaged_text(rng, here.requests[method] if rng.random() < 0.6 else cunning_encoding(rng))
     answer = answered(work, method, request=request)

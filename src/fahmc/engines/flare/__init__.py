@@ -28,6 +28,7 @@
     wire.py        what crosses between server and sites in a round
     questions.py   a question about draws on its way to the sites and back
     survey.py      what the server finds out before a run
+    masked_survey.py   its sums over all sites, of which no site shows its own part
     rounds.py      what the server does in a round: ask all sites, check, combine
     watch.py       who is waited for, and whether they are alive
     calls.py       how the server calls sites

@@ -133,6 +133,11 @@ class Site:
         return self._site_work().summarize(request)
 
     @published
+    def add_up(self, request: str) -> dict[str, Any]:
+        """See `Work.add_up`."""
+        return self._site_work().add_up(request)
+
+    @published
     def encode(self, request: str) -> dict[str, Any]:
         """See `Work.encode`."""
         return self._site_work().encode(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import pydantic
@@ -15,9 +15,11 @@ from fahmc.data.columns import Columns
 from fahmc.data.federation import checked_weights
 from fahmc.data.formula import read_formula
 from fahmc.data.levels import level_remarks
+from fahmc.data.pooled import Pooled, pooled_variables
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary
 from fahmc.engines.flare.agreement import introduce
 from fahmc.engines.flare.arrays import NumberType
+from fahmc.engines.flare.masked_survey import pooled_in_sums
 from fahmc.engines.flare.rounds import CallSites, ask_all
 from fahmc.engines.flare.versions import check_versions
 from fahmc.errors import DataError, FahmcError, FederationError
@@ -59,7 +61,10 @@ def survey(
         for site, summary in summaries.items():
             if not _is_sound(summary, features, asked):
                 raise _unreadable(site)
-        encoding = agree(asked, features, summaries)
+        pooled = None
+        if secure_sum != "off":
+            pooled = _pooled_in_sums(ask, {"columns": columns, "features": features}, asked, summaries)
+        encoding = agree(asked, features, summaries, pooled)
         request = json.dumps({"columns": columns, "encoding": dataclasses.asdict(encoding)})
         reports = ask("encode", "to encode its rows", request=request)
         about = {
@@ -84,6 +89,23 @@ def survey(
         "about": about,
         "secure_sum": secure_sum,
     }
+
+
+def _pooled_in_sums(
+    ask: Callable[..., dict[str, Any]],
+    request: Mapping[str, Any],
+    asked: Columns,
+    summaries: Mapping[str, TableSummary],
+) -> dict[str, Pooled]:
+    """Pool what is standardised without any site's own mean or squares."""
+
+    def ask_for(more: dict[str, Any]) -> dict[str, Any]:
+        answers = ask("add_up", "to add up its columns", request=json.dumps({**request, **more}))
+        return {site: answer.get("share") for site, answer in answers.items()}
+
+    features = list(request["features"])
+    num_rows = sum(summary.num_rows for summary in summaries.values())
+    return pooled_in_sums(ask_for, pooled_variables(asked, features, summaries), num_rows)
 
 
 class ColumnList(NamedTuple):

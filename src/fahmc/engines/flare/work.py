@@ -33,6 +33,7 @@ from fahmc.engines.flare.arrays import arrays_to_text
 from fahmc.engines.flare.counts import Counts
 from fahmc.engines.flare.ledger import Ledger, noting_refusals
 from fahmc.engines.flare.masked_replies import MaskedReplies, shares_for
+from fahmc.engines.flare.masked_survey import SumRequest, share, without_moments
 from fahmc.engines.flare.questions import Question
 from fahmc.engines.flare.refusals import Refusal, Refused, refusing
 from fahmc.engines.flare.rules import Rules, private_seed, row_mark
@@ -69,6 +70,7 @@ class EncodingRequest:
 
 
 _SUMMARY, _ENCODING = pydantic.TypeAdapter(SummaryRequest), pydantic.TypeAdapter(EncodingRequest)
+_SUMS = pydantic.TypeAdapter(SumRequest)
 
 
 class Work:
@@ -129,8 +131,23 @@ class Work:
     @noting_refusals
     def summarize(self, request: str) -> dict[str, Any]:
         """Sum up the chosen columns, so that the sites can agree on how to write them as numbers."""
-        asked = self._asked(_SUMMARY, request)
-        return dataclasses.asdict(self._summary(asked.columns, asked.features))
+        asked, agreement = self._asked(_SUMMARY, request), self._agreed()
+        summary = self._summary(asked.columns, asked.features)
+        return dataclasses.asdict(summary if agreement is None else without_moments(summary))
+
+    @noting_refusals
+    def add_up(self, request: str) -> dict[str, Any]:
+        """Tell of the chosen columns what is added up over all sites, masked."""
+        asked, agreement = self._asked(_SUMS, request), self._agreed()
+        if agreement is None:
+            raise Refused(Refusal.NOT_AGREED)
+        return {"share": share(agreement, request, asked, self._summary(asked.columns, asked.features))}
+
+    def _agreed(self) -> Agreement | None:
+        """Return what the sites agreed on if they add up in masks; refuses where nobody asked them to agree."""
+        if self._agreement is None and self.rules.secure_sum != "off":
+            raise Refused(Refusal.NOT_AGREED)
+        return None if self._agreement is None or self._agreement.secure_sum == "off" else self._agreement
 
     @noting_refusals
     def encode(self, request: str) -> dict[str, Any]:
