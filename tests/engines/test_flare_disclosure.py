@@ -37,7 +37,7 @@ def first_rows(count: int, value: Any, others: Any) -> list[Any]:
 def worker(folder: Path, rows: pd.DataFrame | str, **rules: Any) -> Work:
     file = folder / "north.csv"
     file.write_text(rows if isinstance(rows, str) else rows.to_csv(index=False))
-    return Work("north", Rules(file=str(file), columns="all", **rules), bytes(32))
+    return Work("north", Rules(file=str(file), columns="all", secure_sum="off", **rules), bytes(32))
 
 
 def told(work: Work, method: str, **arguments: Any) -> dict[str, Any]:
