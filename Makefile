@@ -20,7 +20,7 @@ bench: .venv/.bench  ## how fast it is here, against PyTorch, BlackJAX and NumPy
 	$(BIN)/fahmc bench
 
 test: .venv/.dev  ## all tests, real federations among them
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 fuzz: .venv/.dev  ## tens of thousands of mutated inputs
 	$(BIN)/python tests/fuzz

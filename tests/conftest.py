@@ -1,3 +1,4 @@
+import gc
 import logging
 import os
 import shutil
@@ -23,6 +24,17 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+_XLA_FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+# Files of half a minute and more, besides those with real federations.
+_LONG = {
+    f"tests/{file}.py"
+    for file in (
+        "adaptive/test_auto", "bench/test_bench", "bench/test_rounds", "cli/test_app", "contract/test_contract",
+        "engines/test_row_space", "experiments/test_figures", "test_numpyro_model",
+    )
+}  # fmt: skip
 _HANDLERS = tuple(logging.getLogger("fahmc").handlers)
 
 
@@ -34,18 +46,24 @@ def pytest_configure(config):
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         config.fahmc_cache = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fahmc-tests-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    # Compiling is most of what the suite does: fewer of LLVM's optimisations and XLA's older emitters make it shorter.
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
+    # Compiling is most of what the suite does: none of LLVM's optimisations and XLA's older emitters make it shorter.
+    os.environ.setdefault("XLA_FLAGS", _XLA_FLAGS)
+    # Traces are many small objects; to look through them every few hundred is a tenth of the work.
+    gc.set_threshold(100_000, 20, 20)
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
-    """Run the tests of a file in one worker, unless they name another group: many of them share compiled programs."""
+    """Run the tests of a file in one worker, unless they name another group: many of them share compiled programs.
+
+    Groups that take long begin first, so that no worker is left alone with one at the end.
+    """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    items.sort(key=lambda item: not (item.get_closest_marker("federation") or item.location[0] in _LONG))
 
 
 def pytest_unconfigure(config):

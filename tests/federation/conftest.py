@@ -47,13 +47,11 @@ def real(tables, tmp_path_factory):
         for name, file in tables.items()
     }
     folder = tmp_path_factory.mktemp("federation") / "kits"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("XLA_FLAGS", raising=False)  # sites compile as a user's would
-        with Loopback(folder, rules) as federation:
-            for kit in federation.kits.values():
-                (kit.path / "own_models.py").write_text(OWN_MODELS)
-                shutil.copy(own_samplers.__file__, kit.path)
-            listed = '["own_samplers:ServerLangevin", "own_samplers:Unlisted"]'
-            (federation.kits["server"].path / SERVER_FILE).write_text(f"own_samplers = {listed}")
-            yield federation
+    with Loopback(folder, rules) as federation:
+        for kit in federation.kits.values():
+            (kit.path / "own_models.py").write_text(OWN_MODELS)
+            shutil.copy(own_samplers.__file__, kit.path)
+        listed = '["own_samplers:ServerLangevin", "own_samplers:Unlisted"]'
+        (federation.kits["server"].path / SERVER_FILE).write_text(f"own_samplers = {listed}")
+        yield federation
     assert [process for kit in federation.kits.values() for process in find_processes(kit)] == []
