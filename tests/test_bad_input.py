@@ -290,7 +290,7 @@ def test_what_is_refused_at_the_door(call, message):
         (lambda: fahmc.Federation.from_clients({"north": {1: np.ones(2), "a": np.ones(2)}}), "no tree of arrays"),
         (lambda: fahmc.Federation.from_clients([np.ones(2)], [1 + 1j]), r"weights\[0\] is \(1\+1j\); it must be a fin"),  # type: ignore
         (lambda: fahmc.Sites(outcome="y", features=["a", 3]), r"features\[1\] is 3; it must be non-empty text"),  # type: ignore
-        (lambda: fahmc.Federation.from_clients([np.ma.masked_equal(np.array([1.0, 2.0]), 2.0)]), "holds masked numbers"),
+        (lambda: fahmc.Federation.from_clients([np.ma.masked_equal([1.0, 2.0], 2.0)]), "holds masked numbers"),
         (lambda: fahmc.partition.iid(np.ones(4), HUGE, seed=1), "num_clients is 1099511627776; it must be"),
         (lambda: fahmc.partition.by_column(np.ones(2), [[1], [1, 2]]), "one value for each of the 2 rows"),
     ],
