@@ -130,9 +130,9 @@ def test_a_posterior_without_settings_costs_few_rounds(opt_draws):
 
 
 @pytest.mark.usefixtures("_as_users_have_it")
-@pytest.mark.parametrize("name", ["student_t", "hierarchical_noncentred"])
-def test_others_cost_few_rounds_too(name):
-    made = measure(problem(name), as_reference(**MOMENTS[name]), seed=1)
+def test_others_cost_few_rounds_too():
+    """One of them; ``fahmc bench rounds`` has them all."""
+    made = measure(problem("student_t"), as_reference(**MOMENTS["student_t"]), seed=1)
     assert made.faults == () and made.doubts == ()
 
 

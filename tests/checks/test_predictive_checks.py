@@ -132,15 +132,15 @@ def test_a_model_that_does_not_fit_fails_and_a_right_one_does_not():
     }
     assert check.statistics["sd"].p_value < 0.005 and 0.1 < check.statistics["mean"].p_value < 0.9
     assert not check.fits and "The standard deviation of the outcomes is" in str(check) and "does not fit" in str(check)
-    # Each of 5 statistics is wrongly said to fail at most about once in 100: over 6 right models, 5 or more with
+    # Each of 5 statistics is wrongly said to fail at most about once in 100: over 3 right models, 4 or more with
     # a chance of about 1e-5.
     false_alarms = 0
-    for seed in range(6):
+    for seed in range(3):
         y = np.random.default_rng(seed).poisson(2.0, NUM_ROWS).astype(float)
         right = count_draws(y, seed).predictive_check(split({"y": y}, {"one": 100}))
         false_alarms += sum(statistic.chance(name) < FALSE_ALARM for name, statistic in right.statistics.items())
         assert right.fits == ("makes outcomes like those there are" in str(right))
-    assert false_alarms < 5
+    assert false_alarms < 4
 
 
 def test_a_site_that_differs_is_named():

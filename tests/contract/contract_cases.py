@@ -123,10 +123,9 @@ PRIVATE = fahmc.FAHMC(
     0.1, 3, 2, momentum_correlation=0.5, gradient=fahmc.GaussianNoise(0.5, of=fahmc.Minibatch(3)), reuse_gradient=True,
 )  # fmt: skip
 SAMPLERS = FEDERATED | POOLED | {"private": PRIVATE}
-# FAHMC is here in both precisions, so what differs from it by the gradient or by pooling is not.
-CASES = [
-    (name, dtype) for name in SAMPLERS for dtype in PRECISIONS if dtype == "float64" or name not in ("hmc", "private")
-]
+# In single precision as well: FAHMC, replies and states of every kind, and a course with arithmetic of its own.
+IN_SINGLE = "trajectory", "gathered", "split", "newton"
+CASES = [(name, dtype) for name in SAMPLERS for dtype in PRECISIONS if dtype == "float64" or name in IN_SINGLE]
 
 
 class Warm:

@@ -1,4 +1,4 @@
-"""What every sampler keeps on every engine, in both precisions: ours, and those of examples/own.
+"""What every sampler keeps on every engine, some in both precisions: ours, and those of examples/own.
 
 A new sampler needs one line in `contract_cases`.
 """

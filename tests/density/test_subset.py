@@ -17,7 +17,7 @@ def draw(num_rows: int, size: int, repeats: int) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(lambda key: draw_subset(key, jnp.int32(num_rows), size)))(keys))
 
 
-@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (2, 2), (3, 1), (10, 10), (97, 96), (6000, 1000), (70_000, 5)])
+@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (10, 10), (97, 96), (70_000, 5)])
 def test_rows_are_different_and_there(num_rows, size):
     drawn = np.sort(draw(num_rows, size, 50), axis=1)
     assert (np.diff(drawn, axis=1) > 0).all()
@@ -31,7 +31,7 @@ def pair_counts(num_rows: int, size: int) -> np.ndarray:
     return counts[~np.eye(num_rows, dtype=bool)]
 
 
-@pytest.mark.parametrize(("num_rows", "size"), [(5, 2), (9, 4), (16, 16), (50, 10)])
+@pytest.mark.parametrize(("num_rows", "size"), [(5, 2), (16, 16), (50, 10)])
 def test_pairs_are_equally_likely(num_rows, size):
     assert stats.chisquare(pair_counts(num_rows, size)).pvalue > FALSE_ALARM
 

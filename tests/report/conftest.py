@@ -36,12 +36,13 @@ def fake_draws(
     is_metropolis: bool = False,
     with_gradients: bool = False,
     spread: float = 1.0,
+    num_covariates: int = len(COVARIATES),
 ) -> Draws:
     """Return stationary AR(1) paths around a posterior, off by ``shift`` posterior sds, ``spread`` as wide."""
     rng = np.random.default_rng(seed)
-    dim = 1 + len(COVARIATES)
-    mean = np.array([-1.9, -0.12, 0.05, 0.31, -0.08, 0.02, 0.22, 0.74, 0.41, -0.35, 0.10, 0.06])
-    sd = np.array([0.22, 0.21, 0.11, 0.27, 0.33, 0.12, 0.25, 0.48, 0.59, 0.24, 0.13, 0.12])
+    dim = 1 + num_covariates
+    mean = np.array([-1.9, -0.12, 0.05, 0.31, -0.08, 0.02, 0.22, 0.74, 0.41, -0.35, 0.10, 0.06])[:dim]
+    sd = np.array([0.22, 0.21, 0.11, 0.27, 0.33, 0.12, 0.25, 0.48, 0.59, 0.24, 0.13, 0.12])[:dim]
     noise = rng.normal(size=(num_chains, num_draws, dim))
     paths = np.empty_like(noise)
     paths[:, 0] = noise[:, 0]
@@ -79,7 +80,7 @@ def fake_draws(
             "bytes_to_server": 1_152_000.0,
         },
         dims={"coefficients": ("covariate",)},
-        coords={"covariate": COVARIATES},
+        coords={"covariate": COVARIATES[:num_covariates]},
         gradients=slopes,
     )
 

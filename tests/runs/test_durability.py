@@ -23,7 +23,7 @@ from fahmc.engines.run import Abandoned
 from fahmc.errors import CheckpointError, SettingsError
 from fahmc.runs.checkpoint import RunFolder
 
-NUM_LIVES = 8
+NUM_LIVES = 5
 
 
 def sample_to(folder: str | Path, num_rounds: int, result: str | Path) -> None:
