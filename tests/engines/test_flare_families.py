@@ -6,17 +6,15 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from test_flare_work import PRIVATE, Nearby
+from test_flare_work import PRIVATE, Nearby, workers
 
 import fahmc
 from fahmc.cli.config import build, build_model, build_sites, load_config
-from fahmc.engines.flare.rules import Rules
-from fahmc.engines.flare.work import Work
 from fahmc.engines.order import Order
 from fahmc.models import recipes
 from fahmc.runs.plan import make_run
 
-SIZES = {"north": 30, "south": 30}  # as many, so that one program serves both
+SIZES = {"north": 30, "south": 30, "east": 30}  # as many, so that one program serves all
 CLASSES = 'outcome_levels = ["mild", "severe", "fatal"]'
 FAMILIES = {  # settings of the model, and of the rows
     "linear_regression": ("", 'formula = "score ~ arm * age + bs(dose, df=4)"'),
@@ -69,47 +67,43 @@ def folder(tmp_path_factory):
     return folder
 
 
-def at_sites(folder):
-    """Return each family's model as a site makes it of the order, and the rows that each site keeps."""
-    work = {
-        name: Work(name, Rules(file=str(folder / f"{name}.csv"), columns="all", minimum_rows=10), bytes(32))
-        for name in SIZES
-    }
-    found = {}
+def told_to_sites(folder):
+    """Return the recipe that sites are sent for each family, and the rows that each site keeps."""
+    rules = {"columns": "all", "minimum_rows": 10, "minimum_rows_per_level": 1, "rows_per_parameter": 1}
+    work = workers({name: folder / f"{name}.csv" for name in SIZES}, **rules, maximum_runs=len(FAMILIES))
+    told = {}
     with Nearby(folder, work, []) as engine:
         for family in FAMILIES:
             config = load_config(folder / f"{family}-sites.toml")
             model, federation = engine.open(build_model(config), build_sites(config), PRIVATE)
             run = make_run(model, federation, PRIVATE, num_rounds=1, dtype=np.dtype("float64"))
             order = Order.read(Order.of(run, run.phases[-1]).text)
-            found[family] = recipes.build_model(order.model), {name: site._rows for name, site in work.items()}
-    return found
+            told[family] = order.model, {name: site._rows for name, site in work.items()}
+    return told
 
 
 def test_every_family_is_the_same_here_and_at_sites(folder):
     others = {"check_counts", "family", "from_numpyro", "generalized_linear"}
     assert set(FAMILIES) == set(fahmc.models.__all__) - others
-    here = {family: build(load_config(folder / f"{family}.toml")) for family in FAMILIES}
-    there = at_sites(folder)
-    rows = {family: job.federation.rows for family, job in here.items()}
-    for family, parts in rows.items():
-        for own, kept in zip(parts, there[family][1].values(), strict=True):
-            jax.tree.map(np.testing.assert_array_equal, kept, own)
-    models = {family: (recipes.with_num_rows(job.model, 60), there[family][0]) for family, job in here.items()}
+    models, rows = {}, {}
+    for family, (recipe, kept) in told_to_sites(folder).items():
+        job = build(load_config(folder / f"{family}.toml"))
+        model = recipes.with_num_rows(job.model, sum(SIZES.values()))
+        models[family], rows[family] = recipes.build_model(recipe), kept["north"]
+        assert recipes.model_recipe(model) == recipe and model.prior_words == models[family].prior_words
+        for own, there in zip(job.federation.rows, kept.values(), strict=True):
+            jax.tree.map(np.testing.assert_array_equal, there, own)
 
     @jax.jit
     def compute(keys, rows):
         """All families in one program."""
-        positions = {family: models[family][0].initial_position(keys[family], rows[family]) for family in models}
+        positions = {family: model.initial_position(keys[family], rows[family]) for family, model in models.items()}
         return {
-            family: ([model.row_loglikelihoods(positions[family], rows[family]) for model in pair],
-                     pair[1].predict(positions[family], rows[family]))
-            for family, pair in models.items()
-        }  # fmt: skip
+            family: (model.row_loglikelihoods(at, rows[family]), model.predict(at, rows[family]))
+            for (family, model), at in zip(models.items(), positions.values(), strict=True)
+        }
 
     keys = dict(zip(models, jax.random.split(jax.random.key(0), len(models)), strict=True))
-    computed = compute(keys, {family: parts[0] for family, parts in rows.items()})
-    for family, ((one, other), predicted) in computed.items():
-        assert np.isfinite(one).all() and np.isfinite(predicted).all() and len(predicted) == SIZES["north"], family
-        np.testing.assert_array_equal(one, other)
-        assert models[family][0].prior_words == there[family][0].prior_words
+    for family, (fits, predicted) in compute(keys, rows).items():
+        assert np.isfinite(fits).all() and np.isfinite(predicted).all(), family
+        assert len(fits) == len(predicted) == SIZES["north"], family
