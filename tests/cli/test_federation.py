@@ -177,7 +177,7 @@ def test_a_site_s_ledger_says_who_asked_what_and_what_is_left(kits, tmp_path):
     ledger.settle()
     done = run("federation", "ledger", kit)
     assert done.exit_code == 0
-    for words in ("Ledger of site north, study study", "ann@example.org", "logistic_regression", "1 of 20,000", "Auto"):
+    for words in ("Ledger of site north, study study", "ann@example.org", "logistic_regression", "Auto", " 1 │"):
         assert words in done.stdout
     said = " ".join(done.stdout.split())
     assert "Left of the file as it is now: 10 of 10 choices of columns, 9 of 10 runs of up to 20,000 rounds" in said

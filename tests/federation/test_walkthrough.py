@@ -45,7 +45,7 @@ def test_the_walk_through_works_as_written(tmp_path):
 
     draws = fahmc.Draws.load(tmp_path / "preterm-run" / "draws.nc")
     clinics = {name: tmp_path / f"{name}.csv" for name in ("KY", "MN", "MS")}
-    features = ["treatment", "age", "public_assistance", "previous_pregnancy", "pocket_depth"]
+    features = ["treatment", "age", "previous_pregnancy", "pocket_depth"]
     study = build_study(read_clients(clinics), Columns("outcome", features, "preterm", missing="drop"))
     here = fahmc.sample(
         fahmc.models.logistic_regression(2.5),

@@ -39,7 +39,7 @@ def show_ledger(kit: Path, is_begun_anew: bool, output: Output) -> None:
     if rules is not None:
         with suppress(Refused):  # the file is not there: `doctor` says so
             more = left(ledger, rules, content_of(rules.file, site_secret(own.local)))
-    output.show(_table(own, found, rules))
+    output.show(_table(own, found))
     if ledger.is_torn:
         output.show("A crash cut the last line short; nothing was answered on its account.")
     if rules is not None and more is not None:
@@ -60,17 +60,26 @@ def _rules(kit: Kit) -> Rules | None:
     return None
 
 
-def _table(kit: Kit, found: list[Item], rules: Rules | None) -> Table:
-    title = f"Ledger of site {kit.name}, study {kit.study}"
-    table = Table("when (UTC)", "who", "what", "columns", "model", "sampler", title=title, title_justify="left")
-    table.add_column("rounds", justify="right")
+def _table(kit: Kit, found: list[Item]) -> Table:
+    begun = next((item.first for item in found if item.what == "begun"), "")
+    title = f"Ledger of site {kit.name}, study {kit.study}, begun {_moment(begun)}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("when (UTC)", no_wrap=True)
+    for heading in ("who", "what", "columns", "model, sampler"):
+        table.add_column(heading)
+    table.add_column("rounds", justify="right", no_wrap=True)
     for item in found:
-        rounds = "" if item.rounds is None else f"{item.rounds:,}"
-        if rules is not None and item.rounds is not None:
-            rounds += f" of {rules.maximum_rounds:,}"
-        when = item.first.replace("T", " ").removesuffix("Z")
+        if item.what == "begun":
+            continue
+        when = _moment(item.first)
         if item.last != item.first:
-            when += f"\nto {item.last.replace('T', ' ').removesuffix('Z')}"
-        cells = (when, item.who, item.what, ", ".join(item.columns), item.model, item.sampler, rounds)
-        table.add_row(*map(escape, cells))
+            when += f"\n{_moment(item.last)}"
+        program = "\n".join(filter(None, (item.model, item.sampler)))
+        rounds = "" if item.rounds is None else f"{item.rounds:,}"
+        table.add_row(*map(escape, (when, item.who, item.what, ", ".join(item.columns), program, rounds)))
     return table
+
+
+def _moment(text: str) -> str:
+    """Return a time to the minute, as people write it."""
+    return text.replace("T", " ")[:16]
