@@ -259,7 +259,7 @@ def test_models_without_bounds_are_refused_by_name(federation, model, words):
     [
         ({}, "public bounds"),
         ({"bounds": [(0, 1)]}, "bounds for 1 columns, but x has 2"),
-        ({"bounds": [(0, 1), (2, 2)]}, r"column 1 are \[2, 2\]"),
+        ({"bounds": [(0, 1), (2, 2)]}, r"column 1 are \[2.0, 2.0\]"),
         ({"bounds": BOUNDS, "radius": 0.0}, "radius is 0"),
     ],
 )

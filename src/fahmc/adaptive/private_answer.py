@@ -37,7 +37,8 @@ from fahmc.hints import Positive
 from fahmc.registry import register
 from fahmc.types import Client, Message, Numbers, Vector
 
-Bounds = tuple[float, float]
+Bounds = Sequence[float]
+"""Two numbers, [low, high]."""
 Noise = Literal["own", "shared"]
 
 GRID = 2.0**-24
@@ -89,7 +90,7 @@ class PrivateAnswer(Question):
 
     def __post_init__(self):
         door.check(self)
-        object.__setattr__(self, "bounds", tuple((low, high) for low, high in self.bounds))
+        object.__setattr__(self, "bounds", [[low, high] for low, high in self.bounds])
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -68,13 +68,18 @@ class PrivateLaplace(Leader):
     noise: Noise = "own"
     max_widening: AboveOne = 1.5
     num_draws: Count = 1000
+    PARTS: ClassVar[tuple[str, ...]] = ("_private_answer",)
 
     def __post_init__(self):
         door.check(self)
         _ = self.budget
-        for place, (low, high) in enumerate(self.bounds or ()):
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise SettingsError(f"bounds of column {place} are [{low:g}, {high:g}]; the first must be the smaller.")
+        for place, pair in enumerate(self.bounds or ()):
+            if len(pair) != 2 or not pair[0] < pair[1]:
+                raise SettingsError(
+                    f"bounds of column {place} are {list(pair)}; [low, high] is needed, the smaller first."
+                )
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", [list(pair) for pair in self.bounds])
 
     @property
     def budget(self) -> Budget:
@@ -102,6 +107,11 @@ class PrivateLaplace(Leader):
         model, federation = run.model, run.federation
         check_family(model)
         bounds = federation.about.get("bounds") if self.bounds is None else self.bounds
+        if self.bounds is not None and federation.about.get("standardization") and "bounds" not in federation.about:
+            raise SettingsError(
+                "The tables were written in units of means and standard deviations of their rows, which tell of them. "
+                "Give bounds where tables are read: fahmc.Federation.from_tables(..., bounds=...)."
+            )
         if bounds is None:
             raise SettingsError(
                 "A private run needs public bounds: scales that are taken from the rows would tell of them. Give "
@@ -116,7 +126,7 @@ class PrivateLaplace(Leader):
         parts = [(mu * score**0.5, mu * information**0.5) for score, information in SHARES]
         return [
             PrivateAnswer(
-                bounds=tuple((float(low), float(high)) for low, high in bounds),
+                bounds=[[float(low), float(high)] for low, high in bounds],
                 has_intercept=has_intercept,
                 radius=self.radius or (len(bounds) + has_intercept) ** 0.5,
                 mu_score=score,

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from fahmc.adaptive.private_answer import PrivateAnswer
 from fahmc.errors import SettingsError
-from fahmc.privacy import Budget
+from fahmc.privacy import Budget, draws_allowed
 
 # Where a search for enough rows, or enough ε, ends.
 _MOST_ROWS, _MOST_EPSILON = 1e12, 100.0
@@ -61,6 +61,12 @@ def check_worth(question: PrivateAnswer, budget: Budget, num_rows: int, num_clie
         f"{times}, and that at best; max_widening = {most:g} is allowed. It takes about {' or '.join(needs)}; or "
         f"{', or '.join(others)}. Nothing was spent."
     )
+
+
+def draws_of_a_chain(budget: Budget, num_columns: int, radius: float | None, num_rows: int) -> float:
+    """Return how many effective draws a private chain could make in place of this, at best."""
+    bound = radius or (num_columns + 1) ** 0.5
+    return draws_allowed(budget, bound, (12 / num_rows) ** 0.5)
 
 
 def _enough(wide: Any, most: float, end: float, begin: float = 0.0) -> float | None:

@@ -49,9 +49,14 @@ def about_sites(about: About, draws: Draws) -> About:
 
 
 def _with_rows(about: About, told: Mapping[str, Any]) -> About:
-    spreads = {feature: float(sd) for feature, (_, sd) in told.get("standardization", {}).items()}
+    scales, notes = told.get("standardization", {}), list(told.get("remarks", ()))
+    spreads = {feature: float(sd) for feature, (_, sd) in scales.items()}
+    if "bounds" in told:
+        units = ", ".join(f"{feature} in units of {spread:.4g}" for feature, spread in spreads.items())
+        notes += [f"By their public bounds: {units}."] if units else []
+        spreads = {}
     dropped, baselines = dict(told.get("dropped", {})), dict(told.get("baselines", {}))
-    return replace(about, dropped=dropped, spreads=spreads, baselines=baselines, notes=list(told.get("remarks", ())))
+    return replace(about, dropped=dropped, spreads=spreads, baselines=baselines, notes=notes)
 
 
 def _outcome(config: Config) -> str:

@@ -16,6 +16,7 @@ import pydantic
 
 import fahmc
 from fahmc import registry
+from fahmc.adaptive.prognosis import draws_of_a_chain
 from fahmc.cli.own_code import import_model, import_object, references
 from fahmc.cli.sections import Config, DataSection, sentence
 from fahmc.cli.toml_lines import KeyPath, Source, locate_keys, parse_toml
@@ -25,6 +26,7 @@ from fahmc.data.tables import read_arrays, read_clients, read_sites
 from fahmc.engines.flare.kits import Kit
 from fahmc.errors import DataError, ModelError, SettingsError
 from fahmc.models.recipes import following_formula
+from fahmc.privacy import Budget
 from fahmc.report.quantities import in_bytes
 
 MAX_BYTES = 16_000_000
@@ -32,6 +34,8 @@ MAX_BYTES = 16_000_000
 
 # Of what is wrong with a file, at a time.
 _MAX_SENTENCES = 5
+# Of which it is told what a private chain could afford.
+_SOME_ROWS = 10_000
 
 
 class Job(NamedTuple):
@@ -113,6 +117,8 @@ def build(config: Config, kit: Path | None = None) -> Job:
     if study is not None:
         _check_outcome(config, model, study)
     run_kwargs = config.run.model_dump(exclude={"output", "stop_when"}) | {"stop_when": _build_stop_rule(config)}
+    if config.privacy is not None:
+        run_kwargs["dtype"] = "float64"
     if kit is not None and config.federation is not None:
         timeouts = config.federation.model_dump(include={"round_timeout", "patience", "setup_timeout"})
         run_kwargs["engine"] = fahmc.engines.Flare(kit, **timeouts)
@@ -132,8 +138,33 @@ def _check_kit(config: Config, kit: Path) -> None:
 
 
 def build_sampler(config: Config) -> Any:
-    """Build the sampler of [sampler]."""
+    """Build the sampler of [sampler], or that of [privacy]."""
+    if config.privacy is not None:
+        return _private_sampler(config)
     return _make("sampler", config._source, config.sampler)
+
+
+def _private_sampler(config: Config) -> fahmc.PrivateLaplace:
+    """Build what draws under [privacy]; refuse a chain, with what it could afford."""
+    said, source = config.privacy, config._source
+    assert said is not None
+    settings = said.model_dump(exclude={"bounds", "levels"})
+    if "sampler" in config.model_fields_set:
+        num_columns = len(said.bounds) + sum(len(levels) - 1 for levels in (said.levels or {}).values())
+        budget = Budget(said.epsilon, said.delta)
+        allowed = draws_of_a_chain(budget, num_columns, said.radius, _SOME_ROWS)
+        raise source.refusal(
+            ("sampler",),
+            f"a private chain would pay for every effective draw: with {budget} it could make about {allowed:.2g} of "
+            f"them from {_SOME_ROWS:,} rows of these features, all chains together. Leave [sampler] out: [privacy] "
+            "draws as many as are wanted from noisy answers.",
+        )
+    if config.run.dtype == "float32":
+        raise source.refusal(("run", "dtype"), 'with [privacy] sums are exact, which takes dtype = "float64".')
+    try:
+        return fahmc.PrivateLaplace(**settings)
+    except SettingsError as error:
+        raise source.refusal(("privacy",), str(error)) from error
 
 
 def _make(kind: Literal["sampler", "model"], source: Source, table: dict[str, Any]) -> Any:
@@ -165,6 +196,8 @@ def build_federation(config: Config) -> tuple[fahmc.Federation, Study | None]:
             federation = fahmc.Federation.from_clients(clients, weights=data.weights)
         except DataError as error:
             raise source.refusal(("data", "weights"), str(error)) from error
+    if study is not None and study.bounds is not None:
+        federation = dataclasses.replace(federation, about=study.about)
     return federation, study
 
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr
 from fahmc.cli.toml_lines import KeyPath, Source
 from fahmc.data.columns import Columns
 from fahmc.errors import shown
-from fahmc.hints import Chains, Rounds, Seed, WarmupRounds
+from fahmc.hints import Chains, Count, Rounds, Seed, WarmupRounds
 from fahmc.registry import unknown_key
 from fahmc.report.about import Scale
 
@@ -102,6 +102,19 @@ class RunSection(_Section):
     output: FilePath = "fahmc-run"
 
 
+class PrivacySection(_Section):
+    """[privacy]: draw under differential privacy (`fahmc.private_laplace`); bounds and levels as in `Columns`."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(gt=0, lt=1)
+    bounds: dict[str, list[float]]
+    levels: dict[str, list[str]] | None = None
+    radius: float | None = Field(None, gt=0)
+    noise: Literal["own", "shared"] = "own"
+    max_widening: float = Field(1.5, gt=1)
+    num_draws: Count = 1000
+
+
 class ReportSection(_Section):
     """[report]: what the report is about, beside the numbers."""
 
@@ -121,7 +134,22 @@ class Config(_Section):
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
     federation: FederationSection | None = None
     report: ReportSection = Field(default_factory=lambda: ReportSection.model_validate({}))
+    privacy: PrivacySection | None = None
     _source: Source = PrivateAttr()
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _bounds_of_columns(cls, table: Any) -> Any:
+        """Hand the bounds of [privacy] on to [data], whose columns they are about."""
+        data, privacy = table.get("data"), table.get("privacy")
+        if not isinstance(data, dict):
+            return table
+        if {"bounds", "levels"} & set(data):
+            raise ValueError("bounds and levels of columns belong to [privacy]")
+        if not isinstance(privacy, dict):
+            return table
+        public = {name: privacy[name] for name in ("bounds", "levels") if name in privacy}
+        return table | {"data": data | public}
 
     @pydantic.model_validator(mode="after")
     def _rows_somewhere(self) -> Self:
@@ -143,6 +171,7 @@ _SECTIONS = {
     "stop_when": StopSection,
     "federation": FederationSection,
     "report": ReportSection,
+    "privacy": PrivacySection,
 }
 
 

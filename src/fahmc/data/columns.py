@@ -4,7 +4,8 @@
 """
 
 # Annotations are not left as strings: Pydantic before 2.10 would look up their names where a class inherits them.
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +50,11 @@ class Columns:
     missing_values: Sequence[Name | int | float] = ()
     """What stands for a missing value in the files, beside empty cells, ``.``, ``NA``, ``N/A``, ``NaN`` and ``NULL``:
     ``["?", -9]``. The same at all clients; a number is one however it is written."""
+    bounds: Mapping[Name, Sequence[float]] | None = None
+    """Public bounds [low, high] of every feature that is a number. Scales then come from them and levels from
+    ``levels``, and nothing of the rows is told to agree on either (`fahmc.data.public`)."""
+    levels: Mapping[Name, Sequence[Name]] | None = None
+    """With bounds, the levels of every feature that is text or codes."""
 
     def __post_init__(self):
         door.check(self, DataError)
@@ -66,6 +72,7 @@ class Columns:
             raise DataError("outcome_positive and outcome_levels both say how the outcome counts; leave one out.")
         if len(set(self.outcome_levels)) < len(self.outcome_levels):
             raise DataError(f"outcome_levels = {shown(list(self.outcome_levels))}; name each level once.")
+        _check_public(self)
         object.__setattr__(self, "outcome_levels", tuple(self.outcome_levels))
         object.__setattr__(self, "features", None if self.features is None else tuple(self.features))
         object.__setattr__(self, "categorical", tuple(self.categorical))
@@ -117,3 +124,31 @@ class Columns:
         if self.formula is not None and tuple(features) != self.features:
             raise DataError(f"features = {shown(features)}, but the formula names {shown(self.features)}.")
         return list(dict.fromkeys([self.named_outcome, *features, *self.row_columns.values()]))
+
+
+def _check_public(columns: Columns) -> None:
+    """Refuse bounds that leave anything to the rows."""
+    bounds, levels = columns.bounds, columns.levels or {}
+    if bounds is None:
+        if levels:
+            raise DataError("levels are named, but no bounds. Name bounds of the features that are numbers as well.")
+        return
+    for name, pair in bounds.items():
+        if len(pair) != 2 or not -math.inf < pair[0] < pair[1] < math.inf:
+            raise DataError(f"bounds of {name!r} are {shown(list(pair))}; two numbers are needed, [low, high].")
+    if columns.formula is not None or columns.row_columns or not columns.standardize:
+        raise DataError(
+            "With bounds, name outcome and features: no formula, no column that says how a row counts, and "
+            "standardize stays as it is."
+        )
+    if columns.outcome_positive is not None:
+        raise DataError('With bounds, name all levels of the outcome: outcome_levels = ["no", "yes"].')
+    named = [*bounds, *levels]
+    if columns.features is None or sorted(columns.features) != sorted(named):
+        raise DataError(
+            f"With bounds, every feature has bounds or levels: features = {shown(list(columns.features or ()))}, but "
+            f"named are {shown(named)}."
+        )
+    for name, some in levels.items():
+        if len(set(some)) < max(2, len(some)):
+            raise DataError(f"levels of {name!r} are {shown(list(some))}; two or more are needed, each once.")

@@ -19,6 +19,7 @@ from fahmc.data.agreement import agree, choose_features
 from fahmc.data.columns import Columns
 from fahmc.data.encoding import encode
 from fahmc.data.levels import level_remarks
+from fahmc.data.public import encoded_bounds
 from fahmc.data.scales import Scale
 from fahmc.data.summaries import summarize
 from fahmc.data.tables import Table, read_table
@@ -45,6 +46,8 @@ class Study:
     """The level of each text feature that its others are compared with."""
     model_settings: dict[str, Any] = field(default_factory=dict)
     """What the formula says of the model rather than of the rows."""
+    bounds: list[list[float]] | None = None
+    """Public bounds of every column of x."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class Study:
             "remarks": list(self.remarks),
             "baselines": dict(self.baselines),
             "model_settings": dict(self.model_settings),
+            **({} if self.bounds is None else {"bounds": self.bounds}),
         }
 
 
@@ -77,6 +81,7 @@ def build_study(tables: Mapping[str, Table], columns: Columns) -> Study:
         remarks=tuple(remarks),
         baselines=encoding.baselines,
         model_settings=columns.model_settings,
+        bounds=encoded_bounds(columns, encoding),
     )
 
 

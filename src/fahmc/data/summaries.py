@@ -66,6 +66,10 @@ def summarize(table: Table, client: str, columns: Columns, features: Sequence[st
     else:
         told = set(map(Variable, features)) if columns.standardize else set()
     rows = complete_rows(table, client, columns.in_table(features), columns)
+    if columns.bounds is not None:
+        from fahmc.data.public import public_summary  # which is built on this module
+
+        return public_summary(rows, client, columns, features, len(table.row_numbers) - len(rows.row_numbers))
     row_arrays(rows, client, columns)  # a bad cell is better refused before the exchange
 
     def summary(column: str, holds_codes: bool, standardize: bool) -> ColumnSummary:

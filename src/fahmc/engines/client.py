@@ -51,7 +51,7 @@ class DrawNormal(Protocol):
     def __call__(
         self, order: str, round_index: int, broadcast: Message, shapes: Mapping[str, tuple[int, ...]], /
     ) -> dict[str, np.ndarray]:
-        """Return arrays of these shapes for a round of an order, given its identity and what was broadcast."""
+        """Return arrays of these shapes for a round of an order, given its text and what was broadcast."""
         ...
 
 
@@ -172,7 +172,7 @@ class ClientProgram:
             return exact
         deviations = jax.device_get(release.deviations(state, self._numbers, len(self.order.weights)))
         shapes = {name: exact[name].shape for name in sorted(deviations)}
-        normal = self._draw_normal(self.order.identity, round_index, state, shapes)
+        normal = self._draw_normal(self.order.text, round_index, state, shapes)
         return exact | {
             name: noisy(np.asarray(exact[name]), normal[name], float(deviations[name]), release.grid) for name in shapes
         }

@@ -153,6 +153,31 @@ class Refusal(enum.Enum):
         "own_samplers in its own file.",
         "what the sampler names",
     )
+    NO_BUDGET = (
+        FederationError,
+        "this site has no budget for private answers. Ask it to set one in its own file, a table [privacy] with "
+        "epsilon and delta; or run without [privacy].",
+    )
+    NOT_PRIVATE = (
+        FederationError,
+        "this site gives differentially private answers alone (privacy in its own file), and this run asks for others. "
+        "Use fahmc.private_laplace, or a table [privacy] in the study.",
+    )
+    SHARED_NOISE = (
+        FederationError,
+        "this site adds all the noise that its own answers need (shared_noise in its own file, and a secure sum). Use "
+        'noise = "own".',
+    )
+    BUDGET = (
+        FederationError,
+        "this would spend more privacy than the site's budget has left (epsilon and delta under privacy in its own "
+        "file). Ask for less, resume a run that was begun, or ask the site to raise it.",
+    )
+    PUBLIC_BOUNDS = (
+        FederationError,
+        "this site tells no statistics of its columns (privacy in its own file). Name public bounds and levels of all "
+        "features.",
+    )
     CHECKS = FederationError, "questions about draws are not answered here (checks in the site's own file)."
     OWN_CHECK = (
         FederationError,

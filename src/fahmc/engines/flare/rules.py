@@ -23,6 +23,11 @@ site_effects = "private"           refuse models that tell this site's own effec
 maximum_megabytes = 4096           refuse what takes more memory in a round, before it is taken
 maximum_minutes = 60               end the worker if a single call takes longer
 private_seed = 7                   for tests: draw the private randomness from this, not from the site's secret
+
+[privacy]                          give differentially private answers alone (`fahmc.engines.flare.privacy`)
+epsilon = 3.0                      what may be spent of each row's privacy, in all
+delta = 1e-6
+shared_noise = false               whether answers may be private in the masked sum over sites alone
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ from pydantic import ConfigDict, Field
 from fahmc.data.summaries import TableSummary
 from fahmc.dynamics.sampler import Sampler
 from fahmc.engines.client import Limits
+from fahmc.engines.flare.privacy import PrivacyRules
 from fahmc.engines.flare.refusals import Refusal, Refused
 from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
@@ -86,6 +92,8 @@ class Rules(pydantic.BaseModel):
     maximum_megabytes: int = Field(default=4096, ge=1)
     maximum_minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     private_seed: int | None = Field(default=None, ge=0, lt=2**64)
+    privacy: PrivacyRules | None = None
+    """With a budget, private answers alone are given, and no more than it pays for."""
 
     @property
     def keeps_effects(self) -> bool:

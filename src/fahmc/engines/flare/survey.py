@@ -16,6 +16,7 @@ from fahmc.data.federation import checked_weights
 from fahmc.data.formula import read_formula
 from fahmc.data.levels import level_remarks
 from fahmc.data.pooled import Pooled, pooled_variables
+from fahmc.data.public import encoded_bounds
 from fahmc.data.summaries import MAX_LEVELS, ColumnSummary, TableSummary
 from fahmc.engines.flare.agreement import introduce
 from fahmc.engines.flare.arrays import NumberType
@@ -74,6 +75,8 @@ def survey(
             "standardization": {name: list(scale) for name, scale in encoding.standardization.items()},
             "dropped": {site: summary.num_dropped for site, summary in summaries.items()},
         }
+        if (bounds := encoded_bounds(asked, encoding)) is not None:
+            about["bounds"] = bounds
         if remarks := level_remarks(asked, features, summaries):
             about["remarks"] = remarks
     reports = {site: _read(_REPORT, site, report) for site, report in reports.items()}

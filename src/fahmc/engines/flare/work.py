@@ -34,6 +34,8 @@ from fahmc.engines.flare.counts import Counts
 from fahmc.engines.flare.ledger import Ledger, noting_refusals
 from fahmc.engines.flare.masked_replies import MaskedReplies, shares_for
 from fahmc.engines.flare.masked_survey import SumRequest, share, without_moments
+from fahmc.engines.flare.noise import normal_of
+from fahmc.engines.flare.privacy import Purse, without_bounds
 from fahmc.engines.flare.questions import Question
 from fahmc.engines.flare.refusals import Refusal, Refused, refusing
 from fahmc.engines.flare.rules import Rules, private_seed, row_mark
@@ -86,7 +88,7 @@ class Work:
     ):
         self.name, self.rules, self._secret, self._identity = name, rules, secret, identity
         self.ledger = ledger or Ledger()
-        self._counts = Counts(rules, secret, self.ledger)
+        self._counts, self._purse = Counts(rules, secret, self.ledger), Purse(rules.privacy, self.ledger)
         self._table: Table | None = None
         self._rows: Batch = None
         self._num_rows, self._mark = 0, ""
@@ -176,7 +178,8 @@ class Work:
             arrays = read_arrays(self.rules.file)
         arrays = {name: array for name, array in arrays.items() if self.rules.allows(name)}
         with self._counts.survey(None, sorted(arrays)):
-            _refuse_rare(find_rare_array(arrays, self.rules.minimum_rows_per_level))
+            if self.rules.privacy is None:
+                _refuse_rare(find_rare_array(arrays, self.rules.minimum_rows_per_level))
             return self._keep(arrays)
 
     @noting_refusals
@@ -193,6 +196,7 @@ class Work:
             rules.check_order(told, self.name, self._num_rows)
             exchange = told.exchange(told.build_sampler(rules.own_samplers))
         self._masked = self._masked_replies(told, exchange)
+        self._purse.check(told, exchange, self._masked is not None)
         reasons = {
             SharedEffects: Refusal.SITE_EFFECTS,
             TooLarge: Refusal.TOO_LARGE,
@@ -210,6 +214,7 @@ class Work:
                 own_samplers=rules.own_samplers,
                 limits=rules.limits,
                 keeps_effects=rules.keeps_effects,
+                draw_normal=normal_of(self._secret, self._mark),
                 before=before,
             )
         return {}
@@ -244,6 +249,8 @@ class Work:
         with refusing(Refusal.BROADCAST):
             sent = states.unpack(state, "the server")
         self._counts.round(run, round_index, state)
+        if exchange.release is not None:
+            self._purse.spend(order, round_index, sent, self._mark, exchange.release)
         answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
         if self._masked is None:
             return answer | {"reply": replies.pack(reply)}
@@ -257,6 +264,8 @@ class Work:
             told = Question.read(question)
         rules = self.rules
         with refusing(Refusal.SETTINGS):
+            if rules.privacy is not None:
+                raise Refused(Refusal.NOT_PRIVATE)
             rules.check_question(told.check, [fit.model for fit in told.fits])
             check = told.build_check(rules.own_checks)
         reasons = {OtherRows: Refusal.OTHER_ROWS, FahmcError: Refusal.UNFIT_DRAWS}
@@ -299,6 +308,7 @@ class Work:
         """Sum up; whether there are rows enough is looked at before any of their cells."""
         with refusing(Refusal.REQUEST):
             names = columns.in_table(features)
+        without_bounds(self.rules.privacy, columns.bounds)
         table = self._read()
         # One that is not here is refused like one that is not for others.
         if unknown := [name for name in names if name not in table.columns]:
@@ -312,8 +322,9 @@ class Work:
             refusing({UnfitCell: Refusal.UNFIT_CELLS, FahmcError: Refusal.CELLS}),
         ):
             summary = summarize(table, self.name, columns, features)
-            self.rules.check_levels(summary)
-            _refuse_rare(find_rare(rows, self.name, columns, features, self.rules.minimum_rows_per_level))
+            if columns.bounds is None:  # else nothing of the values is told, also not that one is rare
+                self.rules.check_levels(summary)
+                _refuse_rare(find_rare(rows, self.name, columns, features, self.rules.minimum_rows_per_level))
         return dataclasses.replace(
             summary,
             features={name: _countable(column) for name, column in summary.features.items()},
