@@ -93,9 +93,11 @@ def fingerprint_of(run: Run, settings: dict[str, Any], model_values: Any) -> dic
     federation = run.federation
     is_remote = isinstance(federation, RemoteFederation)
     marks = federation.marks if is_remote else [tree.digest(rows) for rows in federation.rows]
+    # A difference is told by what was typed, such as a prior, before what the model comes to.
+    typed = {name: value for name, value in settings.items() if name != "model"}
     return {
         "format": 2,
-        **settings,
+        **typed,
         "private_seed": None if run.private_seed is None else tree.digest(np.array(run.private_seed)),
         "init": tree.digest(run.start),
         "data": {
