@@ -176,7 +176,7 @@ def stacked(*shape):
         (
             {"federation": fahmc.Federation.from_clients(changed(y=np.array([0.0, 2.0, 1.0, 0.0])))},
             DataError,
-            "Client 'south': y must be a class from 0 to 1, but row 1 has 2.0",
+            "Client 'south': y must be 0 or 1, but row 1 has 2.0. For more classes, take softmax_regression",
         ),
         ({"federation": fahmc.Federation.from_clients([np.ones(3)])}, DataError, r"rows \{'x': \[row, feature\]"),
         (

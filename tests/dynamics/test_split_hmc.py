@@ -214,9 +214,9 @@ def check_quadrature(replicas: np.ndarray) -> None:
     assert stats.chisquare(counts).pvalue > FALSE_ALARM, f"bins are filled {counts / counts.mean()}"
 
 
-@pytest.mark.parametrize("variance", [1.5, 5.0], ids=["roughly right", "much too wide"])
-def test_a_skewed_posterior_agrees_with_quadrature(variance):
-    sampler = fahmc.SplitHMC(2, center=np.array([1.0]), inverse_mass_matrix=np.array([variance]))
+def test_a_skewed_posterior_agrees_with_quadrature():
+    """With a metric that is much too wide."""
+    sampler = fahmc.SplitHMC(2, center=np.array([1.0]), inverse_mass_matrix=np.array([5.0]))
     draws = fahmc.sample(
         LOGISTIC, CLIENTS, sampler, 30, thin=30, num_chains=20_000, init={"coefficients": np.zeros(1)},
         engine=WARM_LOGISTIC, **QUIET,
