@@ -120,16 +120,18 @@ class Watcher:
         """Read what is new, and say how well the chains agree by now."""
         phases = [phase["name"] for phase in self._told.get("phases", [])]
         is_new, names = self._trail.follow(phases), self._told.get("names", [])
-        values, every, most = self._trail.positions, self._trail.every, np.inf
+        values, every, total, most = self._trail.positions, self._trail.every, self._trail.num_draws, np.inf
         if is_over and self.place.has("draws.nc", self._told["began"]) and self.place.results is not None:
-            names, values, every, most = _final(Draws.load(self.place.results / "draws.nc"))
+            draws = Draws.load(self.place.results / "draws.nc")
+            names, values, every, most = _final(draws)
+            total = draws.num_draws
         elif not (is_new or is_over):
             return
         if values.shape[1] < _FEW:
             return
         r_hats, sizes = _diagnose(values)
         sizes = np.minimum(sizes, most)
-        now = _worst(values.shape[1] * every, r_hats, sizes)
+        now = _worst(total, r_hats, sizes)
         if is_over:  # nobody is disturbed any more: how it came to this, also for those who did not see it
             lengths = np.linspace(_FEW, values.shape[1], _STEPS)[:-1].astype(int) if np.isinf(most).all() else []
             self._growth = [_worst(length * every, *_diagnose(values[:, :length])) for length in lengths]
@@ -149,7 +151,7 @@ class Watcher:
                 name: [[_number(value) for value in chain] for chain in points[..., index]]
                 for index, name in enumerate(names[:_MOST_TRACES])
             },
-            "num_draws": values.shape[1] * every,
+            "num_draws": total,
             "growth": self._growth,
             "limits": {"r_hat": R_HAT_LIMIT, "ess": ESS_LIMIT},
         }
