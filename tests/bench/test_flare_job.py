@@ -2,10 +2,12 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fahmc.dynamics.fa_hmc import FALD
 from fahmc.errors import FederationError
 
 pytest.importorskip("nvflare", reason="nvflare is missing, so the job that times rounds is not checked")
@@ -28,26 +30,35 @@ def test_only_the_benchmark_can_be_asked_for_times():
     assert read_request(write_request(TIME), TimedServer.REQUESTS) == TIME
     with pytest.raises(FederationError, match="cannot read the request"):
         read_request(write_request(TIME), Server.REQUESTS)
-    assert set(get_object_publish_interface(EchoSite())) - set(get_object_publish_interface(Site())) == {"echo"}
+    assert set(get_object_publish_interface(EchoSite())) - set(get_object_publish_interface(Site())) == {
+        "echo",
+        "plain_round",
+    }
 
 
-def test_rounds_and_bare_calls_of_as_many_bytes_take_turns(monkeypatch):
+def test_masked_rounds_plain_rounds_and_bare_calls_take_turns(monkeypatch):
     calls, server = [], TimedServer()
 
     def call_sites(sites, method, seconds, arguments):
         calls.append((method, len(arguments["content"])))
         return {site: arguments for site in sites}, {}
 
-    def advance(state, round_index):
-        calls.append(("round", round_index, float(state["position"].sum())))
-        return SimpleNamespace(state={"position": state["position"] + 1})
+    def rounds(kind: str) -> Any:
+        def advance(state, round_index):
+            calls.append((kind, round_index, float(state["position"].sum())))
+            return SimpleNamespace(state={"position": state["position"] + 1})
+
+        broadcast = SimpleNamespace(num_bytes=16)
+        return SimpleNamespace(broadcast=broadcast, order=None, is_masked=True, advance=advance)
 
     monkeypatch.setattr(flare_job, "call_sites", call_sites)
-    server.rounds = SimpleNamespace(broadcast=SimpleNamespace(num_bytes=16), advance=advance)  # pyright: ignore
+    monkeypatch.setattr(flare_job, "Rounds", lambda *settings: rounds("plain"))
+    server.rounds, server._sampler = rounds("masked"), FALD(0.1)
     seconds = server.do("", TIME)["seconds"]
-    bare = ("echo", 16)
-    assert calls == [bare, ("round", 0, 0.0), bare, ("round", 1, 2.0), bare, ("round", 2, 4.0)]
-    assert {kind: len(times) for kind, times in seconds.items()} == {"bare": 3, "round": 3}
+    sums = (0.0, 2.0, 4.0)
+    turns = [(("echo", 16), ("plain", place, sum), ("masked", place, sum)) for place, sum in enumerate(sums)]
+    assert calls == [call for turn in turns for call in turn]
+    assert {kind: len(times) for kind, times in seconds.items()} == {"bare": 3, "plain": 3, "masked": 3}
 
 
 def test_a_study_allows_the_classes_of_its_own_job_alone(tmp_path):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from fahmc.engines.flare.arrays import text_to_arrays
 from fahmc.engines.flare.job import Job
 from fahmc.engines.flare.messages import Request
+from fahmc.engines.flare.rounds import Rounds
 from fahmc.engines.flare.server import Server, call_sites
 from fahmc.engines.flare.site import Site, published
 from fahmc.errors import FederationError
@@ -17,7 +21,7 @@ from fahmc.errors import FederationError
 
 @dataclass(frozen=True)
 class Time(Request):
-    """Time rounds of the order that the sites were told last, next to bare calls of as many bytes, by turns."""
+    """Time rounds of the order that the sites were told last, masked and plain, next to bare calls, by turns."""
 
     sites: list[str]
     num_rounds: int
@@ -37,27 +41,46 @@ class TimedServer(Server):
 
     def _time(self, request: Time) -> dict[str, Any]:
         assert self.rounds is not None, "rounds are timed after the sites made ready"
+        assert self.rounds.is_masked, "there are sites enough for a secure sum"
         state, content = text_to_arrays(request.state), os.urandom(self.rounds.broadcast.num_bytes)
-        seconds: dict[str, list[float]] = {"bare": [], "round": []}
+        plain = Rounds(_call_plain, self.rounds.order, self._sampler, request.seconds)
+        seconds: dict[str, list[float]] = {"bare": [], "plain": [], "masked": []}
         for round_index in range(request.num_rounds):
-            began = time.perf_counter()
+            times = [time.perf_counter()]
             replies, _ = call_sites(request.sites, "echo", request.seconds, {"content": content})
-            between = time.perf_counter()
+            times.append(time.perf_counter())
+            plain.advance(state, round_index)
+            times.append(time.perf_counter())
             state = self.rounds.advance(state, round_index).state
-            seconds["round"].append(time.perf_counter() - between)
-            seconds["bare"].append(between - began)
+            times.append(time.perf_counter())
+            for kind, took in zip(seconds, np.diff(times), strict=True):
+                seconds[kind].append(float(took))
             if any(replies.get(site) != {"content": content} for site in request.sites):
                 raise FederationError("A bare call was lost, so its time means nothing; measure again.")
         return {"seconds": seconds}
 
 
+def _call_plain(sites: Sequence[str], method: str, seconds: float, arguments: Mapping[str, Any], /):
+    return call_sites(sites, "plain_round", seconds, arguments)
+
+
 class EchoSite(Site):
-    """A site's worker that also gives back what it gets."""
+    """A site's worker that also gives back what it gets, and what no study's site gives: replies without masks."""
 
     @published
     def echo(self, content: bytes) -> dict[str, Any]:
         """Give back what came: what a round costs without any work."""
         return {"content": content}
+
+    @published
+    def plain_round(self, run: str, round_index: int, state: dict) -> dict[str, Any]:
+        """Reply as a site does that has agreed on no secure sum."""
+        work = self._site_work()
+        masked, work._masked = work._masked, None
+        try:
+            return work.local_round(run, round_index, state)
+        finally:
+            work._masked = masked
 
 
 JOB = Job(*(f"{worker.__module__}.{worker.__name__}" for worker in (TimedServer, EchoSite)))

@@ -126,12 +126,11 @@ def _bench_federation(folder: Path, is_quick: bool, output: Output) -> None:
     began = time.perf_counter()
     results = measure_federation(output.log, is_quick=is_quick)
     files = results.write(folder)
-    headings = ("message", "bare call", "round", "ratio (quartiles)")
-    printed = Table(*headings, title="Rounds of 4 sites, mutual TLS, loopback")
+    headings = ("message", "bare call", "plain round", "to bare", "masked round", "to plain")
+    printed = Table(*headings, title="Rounds of 4 sites, mutual TLS, loopback; ratios with quartiles")
     for entry in results.times:
-        low, high = entry.ratio_range
-        ratio = f"{entry.ratio:.2f} ({low:.2f} to {high:.2f})"
-        printed.add_row(entry.size, f"{1e3 * entry.bare:.1f} ms", f"{1e3 * entry.round:.1f} ms", ratio)
+        bare, plain, masked = (f"{1e3 * seconds:.1f} ms" for seconds in (entry.bare, entry.plain, entry.masked))
+        printed.add_row(entry.size, bare, plain, str(entry.ratio), masked, str(entry.mask_ratio))
     memory = ", ".join(f"{size / 1e6:.0f} MB after {rounds:,}" for rounds, size in results.memory)
     output.show(
         printed,

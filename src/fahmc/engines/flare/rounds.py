@@ -79,7 +79,7 @@ class Rounds:
     """Runs rounds of one order at all sites."""
 
     def __init__(self, call: CallSites, order: Order, sampler: Sampler, seconds: float, is_masked: bool = False):
-        self._call, self._order, self._seconds = call, order, seconds
+        self._call, self.order, self._seconds = call, order, seconds
         exchange = order.exchange(sampler)
         self.state = Layout(exchange.state, order.num_chains, order.precision)
         self.broadcast = Layout(exchange.broadcast, order.num_chains, order.precision)
@@ -93,9 +93,14 @@ class Rounds:
         self._longest: float | None = None
         """Seconds that a round has taken so far: with much more, a message may have been lost with a broken line."""
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether replies are known in sums alone."""
+        return self._masked is not None
+
     def advance(self, state: Message, round_index: int) -> RoundResult:
         """Run one round, over replies that are all there and all sound."""
-        call = {"run": self._order.identity, "round_index": round_index, "state": self.broadcast.pack(state)}
+        call = {"run": self.order.identity, "round_index": round_index, "state": self.broadcast.pack(state)}
         if self._masked is not None:
             return self._advance_masked(self._masked, call, state, round_index)
         answers = self._ask(call, round_index)
@@ -121,7 +126,7 @@ class Rounds:
 
     def _ask(self, arguments: Mapping[str, Any], round_index: int) -> dict[str, Any]:
         """Return the sites' answers for this round."""
-        began, sites, during = time.monotonic(), list(self._order.weights), f"in round {round_index}"
+        began, sites, during = time.monotonic(), list(self.order.weights), f"in round {round_index}"
         soon = None if self._longest is None else max(_SOON, _LATE * self._longest)
         answers = ask_all(self._call, sites, "local_round", self._seconds, arguments, during, soon)
         took = time.monotonic() - began
@@ -138,4 +143,4 @@ class Rounds:
         return answers
 
     def _in_precision(self):
-        return jax.enable_x64(self._order.precision == np.float64)
+        return jax.enable_x64(self.order.precision == np.float64)
