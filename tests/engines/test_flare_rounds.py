@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fahmc import FAHMC, DebiasedFAHMC, Exchange, Field, Phase, Sampler
+from fahmc import FAHMC, DebiasedFAHMC, Exchange, Field, Phase, Sampler, SplitHMC
 from fahmc.engines.flare import rounds
+from fahmc.engines.flare.masked_replies import MaskedReplies
+from fahmc.engines.flare.masks import Shares
 from fahmc.engines.flare.rounds import Rounds, SiteLost, ask_all
 from fahmc.engines.flare.survey import survey
 from fahmc.engines.flare.versions import check_versions, own_versions
@@ -65,9 +67,12 @@ class Played:
                 self.silent[site] -= 1
                 wrong |= {site: self.failures[site]} if site in self.failures else {}
                 continue
-            answer = {"site": site, "round": arguments["round_index"], "reply": self.replies.pack(self.sent[site])}
+            answer = {"site": site, "round": arguments["round_index"]} | self.reply(site, arguments)
             replies[site] = self.change.get(site, lambda answer: answer)(answer)
         return replies, wrong
+
+    def reply(self, site: str, arguments: Any) -> dict[str, Any]:
+        return {"reply": self.replies.pack(self.sent[site])}
 
     def advance(self):
         return self.rounds.advance(self.state, ROUND)
@@ -355,3 +360,92 @@ def test_versions_that_differ_in_the_last_number_agree():
     own = own_versions()
     check_versions("Site 'south'", own)
     check_versions("Site 'south'", {name: f"{version.rpartition('.')[0]}.99" for name, version in own.items()})
+
+
+# Rounds whose replies are known in sums alone
+
+
+class Masked(Played):
+    """The same three sites, each behind fixed point; `test_flare_masks` has the masks, which change no bit of a sum."""
+
+    def __init__(self, sampler: Sampler, dtype: str = "float64", **order: Any):
+        super().__init__(sampler, dtype, **order)
+        self.rounds = Rounds(self.call, self.order, sampler, seconds=1.5, is_masked=True)
+        exchange, shares = self.order.exchange(sampler), Shares(len(SITES), ())
+        self.hidden = {site: MaskedReplies(self.order, exchange, shares, site) for site in SITES}
+
+    def reply(self, site: str, arguments: Any) -> dict[str, Any]:
+        index, is_wide, packed = (arguments[name] for name in ("round_index", "is_wide", "state"))
+        return self.hidden[site].hide(index, is_wide, packed, self.state, self.sent[site])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "dtype"), [(DEBIASED, "float32"), (DEBIASED, "float64"), (SplitHMC(num_steps=3), "float64")]
+)
+def test_a_sum_gives_the_round_of_single_replies(sampler, dtype):
+    masked, plain = Masked(sampler, dtype), Played(sampler, dtype)
+    found, expected = masked.advance(), plain.advance()
+    rtol = 1e-5 if dtype == "float32" else 1e-12
+    for name, value in expected.state.items():
+        np.testing.assert_allclose(found.state[name], value, rtol=rtol, atol=10 * rtol)
+        assert found.state[name].dtype == value.dtype
+    assert found.stats.keys() == expected.stats.keys() and found.draw.keys() == expected.draw.keys()
+    for name, value in expected.stats.items():
+        np.testing.assert_allclose(found.stats[name], value, rtol=max(rtol, 1e-7))
+    np.testing.assert_array_equal(found.is_finite, expected.is_finite)
+    assert found.drift_squares is None, "nobody knows how far each site strays"
+    [(_, _, _, arguments)] = masked.calls
+    assert not arguments["is_wide"]
+
+
+def test_moves_too_large_for_narrow_numbers_are_asked_for_as_wide_ones():
+    masked, plain = Masked(PLAIN), Played(PLAIN)
+    for played in (masked, plain):
+        played.sent["south"]["position"][1, 3] = 3e9
+    found = masked.advance()
+    assert [arguments["is_wide"] for *_, arguments in masked.calls] == [False, True]
+    np.testing.assert_allclose(found.state["position"], plain.advance().state["position"], rtol=1e-12, atol=1e-11)
+    assert found.is_finite.all()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
+def test_a_site_without_numbers_is_named_with_the_chain_and_tells_nothing_else(number):
+    masked = Masked(DEBIASED)
+    masked.sent["south"]["gradient"][1, 3] = number
+    told = []
+    masked.change["south"] = lambda answer: told.append(answer) or answer
+    result = masked.advance()
+    assert told == [{"site": "south", "round": ROUND, "unfit": [1]}] * 2
+    np.testing.assert_array_equal(np.argwhere(~result.is_finite), [[1, SITES.index("south")]])
+    assert result.is_finite.shape == (CHAINS, len(SITES) + 1)
+    block = record(Phase("sampling", DEBIASED, 9, 0), masked.state, ROUND, [result])
+    assert block.divergence == (1, ROUND, SITES.index("south")) and block.num_rounds == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"reply": b""}, r"^Site 'south' sent 0 bytes in round 4; \d+ bytes were expected as its share of a sum\.$"),
+        ({"reply": None}, "^Site 'south', in round 4, sent neither its share of the sum nor the chains that it"),
+        ({"reply": {"position": b""}}, "sent neither its share"),
+        ({"unfit": [0]}, "sent neither its share"),
+        ({"reply": None, "unfit": []}, "sent neither its share"),
+        ({"reply": None, "unfit": [CHAINS]}, "sent neither its share"),
+        ({"reply": None, "unfit": [True]}, "sent neither its share"),
+        ({"reply": None, "unfit": "all"}, "sent neither its share"),
+        ({"round": 3}, "Site 'south' replied as 'south' for round 3, but round 4 was asked for"),
+        ({"refused": "NOT_READY"}, "^Site 'south' refuses in round 4: this site was not told to make ready"),
+    ],
+)
+def test_a_share_that_is_none_is_refused(change, words):
+    masked = Masked(PLAIN)
+    masked.change["south"] = lambda answer: answer | change
+    with pytest.raises(FederationError, match=words):
+        masked.advance()
+
+
+def test_a_changed_share_is_refused():
+    masked = Masked(PLAIN)
+    masked.change["south"] = lambda answer: answer | {"reply": answer["reply"][:9] + b"\7" + answer["reply"][10:]}
+    with pytest.raises(FederationError, match="masked replies in round 4 do not add up: a byte was changed on the way"):
+        masked.advance()

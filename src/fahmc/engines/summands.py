@@ -20,8 +20,6 @@ from fahmc.types import Message
 
 _SPREAD = "|θ_c − θ|²"
 """No field can be called so."""
-# Clients that stray little differ in late digits of squares: these are written with as many more.
-_FINER = 2.0**20
 
 
 class Summands:
@@ -47,7 +45,7 @@ class Summands:
         """Return the bytes of one client's summands."""
         return num_words(self.shapes, self.narrow(is_wide)) * WORD.itemsize
 
-    def of(self, state: Message, reply: Message, weight: float) -> dict[str, np.ndarray]:
+    def of(self, state: Message, reply: Message, weight: float, is_wide: bool) -> dict[str, np.ndarray]:
         """Return what a client adds."""
         added = {}
         for name, field in self._exchange.reply.items():
@@ -55,10 +53,12 @@ class Summands:
             gap = value - np.asarray(state[name], np.float64) if name in self._moves else value
             added[name] = gap if field.combine == "sum" else weight * gap
             if name == "position":
-                added[_SPREAD] = _FINER * weight * np.einsum("...d,...d->...", gap, gap)
+                added[_SPREAD] = _finer(is_wide) * weight * np.einsum("...d,...d->...", gap, gap)
         return {name: added[name] for name in self.shapes}
 
-    def combined(self, state: Message, totals: Mapping[str, np.ndarray]) -> tuple[Message, np.ndarray | None]:
+    def combined(
+        self, state: Message, totals: Mapping[str, np.ndarray], is_wide: bool
+    ) -> tuple[Message, np.ndarray | None]:
         """Return combined replies, and Σ_c w_c |θ_c − θ̄|² of each chain where positions were replied."""
         combined: Message = {}
         for name, field in self._exchange.reply.items():
@@ -71,7 +71,7 @@ class Summands:
             combined[name] = (np.rint(total) if dtype.kind in "iu" else total).astype(dtype)
         if _SPREAD not in totals:
             return combined, None
-        spread = totals[_SPREAD] / _FINER - (totals["position"] ** 2).sum(axis=-1)
+        spread = totals[_SPREAD] / _finer(is_wide) - (totals["position"] ** 2).sum(axis=-1)
         return combined, np.maximum(spread, 0).astype(self._precision)
 
     def chains(self, where: Mapping[str, np.ndarray]) -> list[int]:
@@ -82,6 +82,11 @@ class Summands:
             rows = numbers.reshape(len(numbers), -1).any(axis=1) if field.per_chain else np.array([numbers.any()])
             found.update(int(chain) for chain in np.flatnonzero(rows))
         return sorted(found)
+
+
+def _finer(is_wide: bool) -> float:
+    """Return what squares are multiplied by: clients that stray little differ in late digits of these."""
+    return 1.0 if is_wide else 2.0**20
 
 
 def told_apart(exchange: Exchange) -> list[str]:

@@ -63,7 +63,8 @@ class MaskedReplies:
         """Return what a site answers: its share of the sum, or the chains that have none."""
         assert self._shares is not None, "the server has none"
         label = f"{'wide' if is_wide else 'narrow'} reply in round {round_index}"
-        values, narrow = self._summands.of(state, reply, self._weight), self._summands.narrow(is_wide)
+        values = self._summands.of(state, reply, self._weight, is_wide)
+        narrow = self._summands.narrow(is_wide)
         try:
             return {"reply": self._shares.hide(label, broadcast_digest(packed), values, narrow)}
         except Unfit as unfit:
@@ -85,7 +86,7 @@ class MaskedReplies:
         """Return combined replies, and the clients' mean squared distance from their mean."""
         narrow = self._summands.narrow(is_wide)
         totals = open_sum(contents, self._summands.shapes, during=during, narrow=narrow)
-        return self._summands.combined(state, totals)
+        return self._summands.combined(state, totals, is_wide)
 
 
 def broadcast_digest(packed: Mapping[str, bytes]) -> bytes:
