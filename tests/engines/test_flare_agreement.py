@@ -47,6 +47,16 @@ def test_two_sites_have_one_key_and_it_is_another_for_every_pair_context_and_job
     assert len(seen) == 3 * 2 * 2 and set(seen.values()) == {0}
 
 
+def test_a_key_of_two_depends_on_what_all_others_said():
+    """Who is told unlike things about a third has masks that do not cancel."""
+    told = parties()
+    first = told["north"].agree(json.dumps(hellos(told))).shares("an order").pairs
+    told["east"] = Party(KNOWN["east"], "required")
+    second = told["north"].agree(json.dumps(hellos(told))).shares("an order").pairs
+    assert [pair.is_adding for pair in first] == [pair.is_adding for pair in second] == [True, True]
+    assert first[0].key != second[0].key, "of north and south"
+
+
 def with_other_key(hello: dict[str, Any]) -> dict[str, Any]:
     """Put a key whose secret the server has into what a site says."""
     statement = json.loads(hello["statement"])

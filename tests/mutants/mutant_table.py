@@ -26,6 +26,15 @@ WHOLE = f"{IDENTITIES}::test_leapfrog_units_with_whole_trajectories_are_trajecto
 HALVES = f"{IDENTITIES}::test_splitting_a_client_in_halves_with_the_same_rows_changes_nothing"
 METROPOLIS = "dynamics/test_metropolis.py::test_decisions_follow_the_energy_and_keep_the_target"
 SPLIT = "dynamics/test_split_hmc.py::test_with_a_wrong_metric_every_trajectory_and_decision_is_that_of_the_equations"
+AGREEMENT, MASKS = "engines/test_flare_agreement.py", "engines/test_flare_masks.py"
+TRICKED, CHANGED = f"{AGREEMENT}::test_who_is_not_who_he_should_be_is_named", f"{MASKS}::test_a_flipped_byte_is_noticed"
+AGAIN = f"{MASKS}::test_the_same_message_has_the_same_bytes_and_any_other_has_masks_of_its_own"
+EXACT, NEW_JOB = (
+    f"{MASKS}::test_the_sum_has_the_bits_of_fixed_point_without_masks_in_whatever_order",
+    f"{MASKS}::test_a_round_is_that_of_plain_replies_and_a_new_job_has_its_bits",
+)
+PAIRS = f"{AGREEMENT}::test_two_sites_have_one_key_and_it_is_another_for_every_pair_context_and_job"
+HELLOS = f"{AGREEMENT}::test_a_key_of_two_depends_on_what_all_others_said"
 STREAMS, RECORD = "test_keys.py", "engines/test_record.py"
 
 MUTANTS = [
@@ -134,6 +143,32 @@ MUTANTS = [
     Mutant("rules", "engines/flare/rules.py", "hmac.digest(secret, order.encode(), hashlib.sha256)",
            'hmac.digest(b"", order.encode(), hashlib.sha256)',
            f"{RULES}::test_private_seeds_differ_by_order_and_by_secret"),
+    # the secure sum
+    Mutant("masks", "engines/flare/masks.py", "+ name + broadcast", "+ name", AGAIN),
+    Mutant("masks", "engines/flare/masks.py", "+ name + broadcast", "+ broadcast", AGAIN),
+    Mutant("masks", "engines/flare/masks.py", "hidden -= mask", "hidden += mask", EXACT),
+    Mutant("masks", "engines/fixed_point.py", "if words[-1] != _check(words, num_summands):", "if False:", CHANGED),
+    Mutant("masks", "engines/fixed_point.py", "np.arange(1, 2 * len(words) - 2, 2, dtype=WORD)",
+           "np.zeros(len(words) - 1, WORD)", CHANGED),
+    Mutant("masks", "engines/flare/agreement.py", "HKDF(SHA256(), 32, salt,", "HKDF(SHA256(), 32, None,", PAIRS),
+    Mutant("masks", "engines/flare/agreement.py", "json.dumps([self.transcript, context])", "json.dumps([context])",
+           HELLOS),
+    Mutant("masks", "engines/flare/agreement.py", "X25519PrivateKey.generate()",
+           "X25519PrivateKey.from_private_bytes(identity.name.encode().ljust(32))", PAIRS),
+    Mutant("masks", "engines/flare/agreement.py", "if set(told) != set(own.sites):", "if set(own.sites) - set(told):",
+           TRICKED),
+    Mutant("masks", "engines/flare/agreement.py", "if tuple(statement.sites) != own.sites:", "if False:", TRICKED),
+    Mutant("masks", "engines/flare/agreement.py", "if not is_valid or common_name(certificate) != name:",
+           "if not is_valid:", TRICKED),
+    Mutant("masks", "engines/flare/agreement.py", "certificate.verify_directly_issued_by(own.authority)", "pass",
+           TRICKED),
+    Mutant("masks", "engines/flare/agreement.py",
+           "_verify(certificate.public_key(), signature, _PREFIX + hello.statement.encode())", "pass", TRICKED),
+    Mutant("masks", "engines/flare/masked_replies.py", "reply in round {round_index}", "reply", NEW_JOB),
+    Mutant("masks", "engines/flare/masked_replies.py", "digest.update(packed[name])", "digest.update(b'')", NEW_JOB),
+    Mutant("masks", "engines/flare/work.py", "setdefault(order.text, self._mark) != self._mark",
+           "setdefault(order.text, self._mark) is None",
+           f"{MASKS}::test_one_order_is_not_answered_of_two_contents"),
     Mutant("gate", "engines/flare/gate.py", "if FqcnInfo(origin).root != owner.root:", "if False:", GATE),
     Mutant("gate", "engines/flare/gate.py", "None if topics is None or topic in topics else",
            "None if topics is None or topics else", GATE),
