@@ -34,7 +34,10 @@ def agreed(told: Mapping[str, Party]) -> dict[str, Agreement]:
 
 
 def test_two_sites_have_one_key_and_it_is_another_for_every_pair_context_and_job():
-    first, again = agreed(parties()), agreed(parties())
+    jobs = parties(), parties()
+    public = {json.loads(party.hello["statement"])["key"] for told in jobs for party in told.values()}
+    assert len(public) == 2 * len(SITES), "a key is for one job"
+    first, again = map(agreed, jobs)
     seen: dict[bytes, int] = {}
     for agreements in (first, again):
         for context in ("an order", "another"):
