@@ -31,9 +31,9 @@ def crossing_section(runs: Mapping[str, Draws]) -> Section:
 def _who_saw(draws: Draws) -> list[str]:
     if "sites" in draws.settings:
         return [
-            "No row left its site. The sites first told the columns of their tables and, for those of the study, "
-            "counts, means, sums of squares and the names of levels; then they replied to broadcasts, in fields as "
-            "below.",
+            "No row left its site. The sites first told the columns of their tables and, for those of the study, row "
+            "counts, the names of levels, means and sums of squares (where there was a secure sum, these two of all "
+            "sites together); then they replied to broadcasts, in fields as below.",
             *_who_read_replies(draws.account.get("messages", [])),
             "The analyst has how many rows each site has, the names of levels, what was combined of the replies, and "
             "the draws. Others saw encrypted messages.",

@@ -26,6 +26,9 @@
     site.py        `work` as methods that the server may call
     messages.py    what analyst and server say to each other
     wire.py        what crosses between server and sites in a round
+    agreement.py   how sites agree on keys that the server does not have
+    masks.py       a secure sum: numbers under masks that cancel in it
+    masked_replies.py  replies of a round whose sum is all that leaves the sites
     questions.py   a question about draws on its way to the sites and back
     survey.py      what the server finds out before a run
     masked_survey.py   its sums over all sites, of which no site shows its own part
