@@ -128,6 +128,8 @@ MUTANTS = [
            f"{DISCLOSURE}::test_what_breaks_a_rule_is_refused_in_the_same_words_whatever_the_rows"),
     Mutant("ledger", "engines/flare/work.py",
            """        self._counts.round(run, round_index, state)
+        if exchange.release is not None:
+            self._purse.spend(order, round_index, sent, self._mark, exchange.release)
         answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
 """,
            """        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
