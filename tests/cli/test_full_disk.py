@@ -1,6 +1,7 @@
 """A disk that is full at each write of a run in turn, and standard streams that are full or closed."""
 
 import contextlib
+import io
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import fahmc
 from fahmc.cli.app import app
+from fahmc.cli.exits import standard_streams
 
 CONFIG = """\
 [model]
@@ -138,6 +140,20 @@ def test_output_that_cannot_be_written_is_told(command, where):
 @pytest.mark.parametrize("where", ["2>&-", "<&-"])
 def test_other_streams_are_not_needed(where):
     assert shell(["--version"], where).stdout.startswith("fahmc ")
+
+
+def test_letters_without_a_code_do_not_end_a_command(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii"))
+    with standard_streams():
+        print("Zürich ≥ 1")
+    assert written.getvalue() == rb"Z\xfcrich \u2265 1" + b"\n"
+
+
+def test_an_early_interrupt_is_told_like_any_other(capfd):
+    with pytest.raises(SystemExit) as ended, standard_streams():
+        raise KeyboardInterrupt
+    assert ended.value.code == 130 and capfd.readouterr().err == "fahmc: interrupted: nothing was begun\n"
 
 
 def test_a_refusal_keeps_its_code_when_nobody_can_read_it():

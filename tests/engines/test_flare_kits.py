@@ -266,3 +266,11 @@ def test_sampling_takes_the_analyst_s_kit_and_starting_the_others(kits):
 def test_seconds_must_be_some(name, value):
     with pytest.raises(SettingsError, match=f"{name} is {value!r}; it must be a positive number of seconds"):
         Flare("kit", **{name: value})
+
+
+@pytest.mark.parametrize("odd", [" ", "'", '"', "\\", "\t"])
+def test_paths_that_a_worker_s_command_would_be_torn_at_are_refused(kits, odd):
+    kit = kits["north"]
+    with pytest.raises(SettingsError, match="in its path; FLARE cannot start workers there"):
+        Participant(kit._replace(path=kit.path / f"o{odd}neil"))
+    Participant(kit._replace(path=kit.path / "$HOME;é"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -95,10 +96,17 @@ def standard_streams() -> Iterator[None]:
     Printed text waits in a buffer, and Python learns of a full disk (``> /dev/full``) only when it flushes that at the
     very end, too late for a sentence. A stream that is closed from the start (``>&-``) would lose what is printed, and
     worse: the next file that is opened would get its number, and with it whatever libraries print.
+    Letters that standard output has no code for, as under ``LC_ALL=en_US.ISO-8859-1``, are written as escapes: better
+    than nothing at all.
     """
     _fill_gaps()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
+    except KeyboardInterrupt as error:  # before a command has begun
+        say("interrupted", "nothing was begun")
+        raise SystemExit(_CODES[KeyboardInterrupt]) from error
     except OSError as error:  # of --help and --version, which are printed before a command has begun
         _end_without_output(error)
     finally:

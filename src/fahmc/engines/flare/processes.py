@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,8 @@ from fahmc.errors import FederationError, SettingsError
 
 # Workers are copies of a process of Python's own (`launcher`), which is known by the kit in its environment.
 _HELPERS, _KIT_VARIABLE = "from multiprocessing.", "FAHMC_KIT"
+# FLARE writes the command of a worker as one text, without quotes.
+_SPLITTING = re.compile(r"""[\s'"\\]""")
 _PID_FILE = "fahmc.pid"
 _COMPILED = "compiled"
 OUTPUT_FILE = "output.txt"
@@ -42,8 +45,10 @@ class Participant:
     def __init__(self, kit: Kit, rules: Rules | None = None):
         if kit.role == "analyst":
             raise SettingsError(f"{kit.path} is the analyst's kit; start the server's and the sites' kits.")
-        if " " in f"{kit.path}{sys.executable}":
-            raise SettingsError(f"{kit.path} or {sys.executable} has a space in its path; FLARE cannot start there.")
+        if odd := _SPLITTING.search(f"{kit.path}{sys.executable}"):
+            raise SettingsError(
+                f"{kit.path} or {sys.executable} has {odd[0]!r} in its path; FLARE cannot start workers there. Move it."
+            )
         require_flare()
         self.kit, self._rules = kit, rules
         self._process: subprocess.Popen | None = None
