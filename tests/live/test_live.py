@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 import fahmc
+from fahmc.cli.app import app
 from fahmc.errors import CheckpointError, FederationError
 from fahmc.live import watcher as watching
 from fahmc.live.server import LiveServer
@@ -187,3 +189,15 @@ def test_it_knows_that_its_end_was_seen(server):
     assert server.end_told_at is None
     assert json.loads(ask(server, f"/{server.token}/state")[1])["is_over"]
     assert server.end_told_at is not None
+
+
+def test_what_cannot_be_watched_is_refused_with_a_sentence(server, finished, tmp_path):
+    def refusal(code, *arguments):
+        result = CliRunner().invoke(app, ["watch", *map(str, arguments)])
+        assert (result.exit_code, result.stdout) == (code, "")
+        return result.stderr
+
+    assert "does not exist; give the folder that `fahmc sample` wrote to" in refusal(4, tmp_path / "nowhere")
+    taken = refusal(2, finished[0], "--port", server.server_port)
+    assert f"Port {server.server_port} of the loopback cannot be had" in taken
+    assert "--quiet would not print the page's address" in refusal(2, finished[0], "--quiet")
