@@ -12,7 +12,9 @@ from fahmc.data.trial import opt_csv_path
 from fahmc.engines.flare.kits import make_kits
 
 ROOT = Path(__file__).parent.parent
-PAGES = "".join((ROOT / page).read_text() for page in ("README.md", "docs/fit.md", "docs/expectations.md"))
+PAGES = "".join(
+    (ROOT / page).read_text() for page in ("README.md", "docs/fit.md", "docs/expectations.md", "docs/privacy.md")
+)
 NOT_RUN = re.compile(r"<!-- notest: .*? -->\n```.*?```\n", flags=re.DOTALL)
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", NOT_RUN.sub("", PAGES), flags=re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

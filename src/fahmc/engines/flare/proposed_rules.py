@@ -72,6 +72,13 @@ site_effects = "private"    # or "shared": they may
 # WHAT IT MAY TAKE OF THIS MACHINE
 maximum_megabytes = 4096    # of memory
 maximum_minutes = 60        # for a single call
+
+# DIFFERENTIAL PRIVACY
+# With these lines the site gives noisy answers alone, of which no single row can be told, and no more of them than the
+# budget pays for: epsilon and delta, over all runs. Smaller numbers protect more. docs/privacy.md explains them.
+# [privacy]
+# epsilon = 3.0
+# delta = 1e-6
 """
 
 _MASKED = """\
