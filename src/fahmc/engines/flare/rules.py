@@ -42,12 +42,11 @@ import secrets
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic
 from pydantic import ConfigDict, Field
 
-from fahmc.data.summaries import TableSummary
 from fahmc.dynamics.sampler import Sampler
 from fahmc.engines.client import Limits
 from fahmc.engines.flare.privacy import PrivacyRules
@@ -55,6 +54,9 @@ from fahmc.engines.flare.refusals import Refusal, Refused
 from fahmc.engines.order import Order
 from fahmc.errors import FederationError, SettingsError
 from fahmc.registry import choices, references
+
+if TYPE_CHECKING:
+    from fahmc.data.summaries import TableSummary
 
 RULES_FILE = "site.toml"
 _SETTLED_FILE = "fahmc-site.json"
