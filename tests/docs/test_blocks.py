@@ -24,6 +24,7 @@ RUN_BY = {
     "docs/formula.md": "cli/test_formula_config.py",
     "docs/models.md": "models/test_documented_studies.py",
     "docs/numpyro.md": "test_numpyro_model.py",
+    "docs/privacy.md": "test_readme.py",
     "docs/site-effects.md": "models/test_site_effects.py",
     "docs/tutorials/clinician.md": "docs/test_blocks.py",
     "docs/tutorials/researcher.md": "docs/test_blocks.py",

@@ -19,6 +19,7 @@ from fahmc.dynamics.sampler import Phase
 from fahmc.engines.flare import site
 from fahmc.engines.flare.ledger import Ledger, begin_ledger
 from fahmc.engines.flare.noise import normal_of
+from fahmc.engines.flare.privacy import PrivacyRules, budget_left
 from fahmc.engines.flare.refusals import Refusal, Refused
 from fahmc.engines.flare.rules import Rules, read_rules
 from fahmc.engines.flare.survey import survey
@@ -26,7 +27,7 @@ from fahmc.engines.flare.wire import Layout
 from fahmc.engines.flare.work import Work
 from fahmc.engines.order import Order, sampler_recipe
 from fahmc.engines.run import SAMPLING
-from fahmc.privacy import Budget
+from fahmc.privacy import Budget, epsilon_of
 from fahmc.runs.plan import make_run
 from kit_forge import Authority
 
@@ -220,8 +221,12 @@ def test_a_budget_is_spent_and_then_refused_also_after_a_restart(tables, tmp_pat
         assert refused.value.refusal is Refusal.BUDGET
         with pytest.raises(Refused):  # another run is not begun
             reply_at(again, question(BUDGET.mu / 100), first, seed=3)
-    spent = Ledger(tmp_path).accounts["any"].spent
-    assert len(spent) == 4
+    ledger = Ledger(tmp_path)
+    assert len(ledger.accounts["any"].spent) == 4
+    allowed = PrivacyRules(epsilon=2 * BUDGET.epsilon, delta=BUDGET.delta)
+    left = epsilon_of((allowed.budget.mu**2 - BUDGET.mu**2) ** 0.5, BUDGET.delta)
+    assert budget_left(allowed, ledger) == f"epsilon = {left:.2g} of 6, at delta = 1e-06"
+    assert budget_left(PrivacyRules(epsilon=3.0, delta=1e-6), ledger).startswith("epsilon = 0 of 3")
     # Other rows in the file do not begin another budget.
     changed = dict(tables, north=tables["south"])
     with pytest.raises(Refused) as refused:

@@ -12,6 +12,7 @@ from fahmc.cli.output import Output
 from fahmc.engines.flare.counts import content_of
 from fahmc.engines.flare.kits import Kit
 from fahmc.engines.flare.ledger import Ledger, begin_ledger
+from fahmc.engines.flare.privacy import budget_left
 from fahmc.engines.flare.processes import running_pid
 from fahmc.engines.flare.refusals import Refused
 from fahmc.engines.flare.rules import RULES_FILE, Rules, read_rules, read_settled_rules, site_secret
@@ -48,6 +49,8 @@ def show_ledger(kit: Path, is_begun_anew: bool, output: Output) -> None:
             f"{more['run']} of {rules.maximum_runs} runs of up to {rules.maximum_rounds:,} rounds, "
             f"{more['question']} of {rules.maximum_questions} questions about draws."
         )
+    if rules is not None and rules.privacy is not None:
+        output.show(f"Left of the budget of privacy: {budget_left(rules.privacy, ledger)}.")
     output.result(site=own.name, study=own.study, items=[item._asdict() for item in found], left=more)
 
 

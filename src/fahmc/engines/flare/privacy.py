@@ -79,6 +79,14 @@ class Purse:
             raise Refused(Refusal.BUDGET)
 
 
+def budget_left(rules: PrivacyRules, ledger: Ledger) -> str:
+    """Say how much more may be spent, as ε at the site's own δ."""
+    spent = composed(mu_of(one) for one in ledger.accounts[ALL_CONTENTS].spent)
+    squared = rules.budget.mu**2 - spent**2
+    epsilon = epsilon_of(squared**0.5, rules.delta) if squared > _ROUNDING * rules.budget.mu**2 else 0.0
+    return f"epsilon = {epsilon:.2g} of {rules.epsilon:g}, at delta = {rules.delta:g}"
+
+
 def mu_of(spent: Spent) -> float:
     """Return μ of what was spent."""
     return Budget(spent.epsilon, spent.delta).mu
