@@ -30,6 +30,7 @@ from fahmc.engines.client import ClientProgram
 from fahmc.engines.flare import messages, site
 from fahmc.engines.flare.arrays import arrays_to_text, text_to_arrays
 from fahmc.engines.flare.gate import find_fault
+from fahmc.engines.flare.masks import open_sum
 from fahmc.engines.flare.refusals import Refusal, raise_refusal
 from fahmc.engines.flare.rounds import Rounds
 from fahmc.engines.flare.rules import Rules
@@ -372,6 +373,50 @@ def try_replies(rng: random.Random) -> str:
     return "accepted"
 
 
+THREE, SHAPES = ("north", "south", "east"), {"move": (2, 3), "loss": (4,)}
+
+
+@functools.cache
+def secure() -> tuple[dict[str, Work], str]:
+    """Return three sites that are about to agree on a secure sum, and what they say to each other."""
+    federation()  # from now on, who calls sites is the server
+    known, rules = Authority("sums").identities(THREE), Rules(file="none.csv", columns="all")
+    work = {name: Work(name, rules, bytes(32), known[name]) for name in THREE}
+    return work, json.dumps({name: one.greet()["hello"] for name, one in work.items()})
+
+
+def try_hellos(rng: random.Random) -> str:
+    """What sites say to each other, damaged by the server that passes it on."""
+    work, hellos = secure()
+    told = damaged_text(rng, hellos)
+    answer = answered(copy.copy(work[rng.choice(THREE)]), "agree", hellos=told)
+    if "refused" in answer:
+        return check_refusal(answer, told)
+    assert answer == {"secure_sum": "required"}
+    said, heard = ({name: hello["statement"] for name, hello in json.loads(text).items()} for text in (hellos, told))
+    assert said == heard, "a key that nobody signed was taken"
+    return "accepted"
+
+
+def try_shares(rng: random.Random) -> str:
+    """Shares of a sum."""
+    work, hellos = secure()
+    values = {name: np.asarray([rng.uniform(-9, 9) for _ in range(math.prod(shape))]).reshape(shape)
+              for name, shape in SHAPES.items()}  # fmt: skip
+    shares: dict[str, Any] = {}
+    for name, one in work.items():
+        assert one._party is not None
+        shares[name] = one._party.agree(hellos).shares("order").hide("round 1", bytes(32), values, {"move"})
+    sound, victim = dict(shares), rng.choice(THREE)
+    if rng.random() < 0.8:
+        shares[victim] = damaged_bytes(rng, shares[victim])
+    totals = open_sum(shares, SHAPES, during="in round 1", narrow={"move"})
+    assert shares == sound, "a damaged share was added"
+    for name, value in values.items():
+        np.testing.assert_allclose(totals[name], 3 * value, rtol=0, atol=1e-11)
+    return "accepted"
+
+
 def try_survey(rng: random.Random) -> str:
     """What a site answers to a survey, or a survey that the analyst asks for."""
     here = federation()
@@ -502,7 +547,7 @@ def try_headers(rng: random.Random) -> str:
 # By how often; what compiles is rare.
 TRIED = {
     try_request: 25, try_order: 12, try_broadcast: 12, try_replies: 15, try_survey: 12, try_command: 8, try_block: 6,
-    try_layout: 5, try_headers: 5,
+    try_hellos: 6, try_shares: 6, try_layout: 5, try_headers: 5,
 }  # fmt: skip
 
 
