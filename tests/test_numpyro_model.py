@@ -300,7 +300,7 @@ def factor(x, y):
 
 
 def by_place(x, y):
-    a = numpyro.sample("a", dist.Normal(0, 1).expand([9]).to_event(1))
+    a: Any = numpyro.sample("a", dist.Normal(0, 1).expand([9]).to_event(1))
     _in_rows("rows", x, y, dist.Bernoulli(logits=a[jnp.arange(len(x))]))
 
 

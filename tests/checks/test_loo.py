@@ -121,7 +121,7 @@ def test_comparison_is_that_of_arviz(study):
     ours = fahmc.compare_models({"small": small, "large": large}, {"small": narrow, "large": federation})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        rounding = {"round_to": "none"} if HAS_TREES else {}
+        rounding: Any = {"round_to": "none"} if HAS_TREES else {}
         theirs: Any = az.compare({"small": small.to_arviz(narrow), "large": large.to_arviz(federation)}, **rounding)
     assert list(ours.models) == list(theirs.index)
     theirs = theirs.rename(columns={"elpd": "elpd_loo", "p": "p_loo"})

@@ -32,7 +32,7 @@ from fahmc.errors import FederationError
 from kit_forge import Authority
 from own_samplers import ServerLangevin
 
-SITES = ("north", "south", "east")
+SITES: tuple[str, ...] = ("north", "south", "east")
 KNOWN = Authority().identities(SITES)
 PLAIN = dict.fromkeys(SITES, Shares(len(SITES), ()))
 SHAPE = (2, 20)

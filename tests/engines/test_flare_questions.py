@@ -89,7 +89,7 @@ def test_sites_check_the_fit_as_one_process_does(tables, tmp_path):
             # The sites draw from secrets of their own.
             assert ours.predicted == pytest.approx(theirs.predicted, abs=0.05) and ours != theirs
         # Groups of ranks, and of chances, hold no fewer rows than the sites' minimum; scores are exact.
-        assert (found.binned["observed"] >= 15).all() and len(found.bins) < len(expected.bins)
+        assert bool((found.binned["observed"] >= 15).all()) and len(found.bins) < len(expected.bins)
         chances, whole = draws.calibration(SITES, engine=engine), draws.calibration(here)
         assert (chances.brier, chances.log_score) == pytest.approx((whole.brier, whole.log_score), rel=1e-10)
         assert chances.auc_bounds[0] <= whole.auc_bounds[0] and whole.auc_bounds[1] <= chances.auc_bounds[1]

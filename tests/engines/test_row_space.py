@@ -58,8 +58,8 @@ def assert_same_draws(found: fahmc.Draws, expected: fahmc.Draws, tolerance: floa
 )
 def test_draws_are_those_of_the_plain_path(units, name, more):
     """For units of averaging and models, thinned, after warm-up; T divides K is below."""
-    sampler, options = fahmc.FAHMC(0.02, **UNITS[units]), {"thin": 3, "num_warmup_rounds": 2}
-    options["federation"] = federation(**more)
+    sampler = fahmc.FAHMC(0.02, **UNITS[units])
+    options = {"thin": 3, "num_warmup_rounds": 2, "federation": federation(**more)}
     plain, fast = (draw(MODELS[name], sampler, row_space=choice, **options) for choice in (False, True))
     assert (plain.settings["path"], fast.settings["path"]) == ("plain", "row space")
     assert_same_draws(fast, plain, 1e-11)

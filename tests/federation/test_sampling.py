@@ -63,9 +63,8 @@ def test_draws_are_those_of_one_process(engine, pooled_here, name):
     for found, expected in ((remote.positions, here.positions), (remote.stats, here.stats)):
         for part, values in expected.items():
             # How far clients stray is the small difference of two sums.
-            np.testing.assert_allclose(
-                found[part], values, **({"rtol": 1e-6, "atol": 1e-6} if part == "client_drift" else CLOSE)
-            )
+            close = {"rtol": 1e-6, "atol": 1e-6} if part == "client_drift" else CLOSE
+            np.testing.assert_allclose(found[part], values, rtol=close["rtol"], atol=close["atol"])
     assert remote.client_names == here.client_names
     assert remote.settings["clients"] == here.settings["clients"]
     assert remote.cost["bytes_to_server"] > here.cost["bytes_to_server"] > 0, "words are larger than numbers"

@@ -15,7 +15,7 @@ from fahmc.registry import parameters_of
 RNG = np.random.default_rng(8)
 Y = np.array([0, 1, 2, 1, 0, 2])
 ROWS = {"x": RNG.normal(size=(6, 2)), "y": Y, "site": np.array([0, 1, 0, 1, 1, 0])}
-WEIGHTS = np.array([1.0, 1.0, 0.5, 2.0, 1.0, 0.0])
+WEIGHTS = jnp.array([1.0, 1.0, 0.5, 2.0, 1.0, 0.0])
 SETTINGS: dict[str, dict[str, Any]] = {
     "logistic_regression": {"y": Y % 2},
     "softmax_regression": {"num_classes": 3},

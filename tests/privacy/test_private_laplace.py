@@ -13,7 +13,7 @@ from scipy.special import expit
 import fahmc
 from assertions import FALSE_ALARM
 from fahmc.adaptive import noise_aware
-from fahmc.adaptive.private_answer import GRID, PrivateAnswer
+from fahmc.adaptive.private_answer import GRID, Noise, PrivateAnswer
 from fahmc.adaptive.private_laplace import SHARES, answer_of, learn
 from fahmc.adaptive.prognosis import widening
 from fahmc.adaptive.surrogate import Gaussian
@@ -24,7 +24,7 @@ SCALE, INTERCEPT = 0.5, (-1.0, 0.7)
 MODEL = fahmc.models.logistic_regression(prior_scale=0.5, intercept_scale=0.7)
 
 
-def questions_of(budget, columns, noise="own"):
+def questions_of(budget, columns, noise: Noise = "own"):
     radius = (columns + 1) ** 0.5
     return [
         PrivateAnswer(((-1.0, 1.0),) * columns, True, radius, budget.mu * a**0.5, budget.mu * b**0.5, 1.0, noise)
@@ -101,7 +101,7 @@ def test_without_noise_it_is_newtons_method_on_the_log_likelihood():
     np.testing.assert_array_equal(again.normal(mean, sds), truth)
     u = np.c_[again.uniform(-1, 1, (4000, 3)), np.ones(4000)]
     y = (again.random(4000) < expit(u @ truth)).astype(float)
-    mode = mean.copy()
+    mode, precision = mean.copy(), np.diag(sds**-2.0)
     for _ in range(20):
         p = expit(u @ mode)
         precision = (u * (p * (1 - p))[:, None]).T @ u + np.diag(sds**-2.0)

@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -34,7 +35,7 @@ def test_no_two_rows_scores_are_further_apart_than_the_diameter_nor_much_less(si
     scores = expit(-rows @ point)[:, None] * rows
     squares = (scores**2).sum(axis=1)
     worst = np.sqrt((squares[:, None] + squares - 2 * scores @ scores.T).max())
-    bound = float(diameter(point, radius))
+    bound = float(diameter(jnp.asarray(point), radius))
     assert worst <= bound * (1 + 1e-12)
     # Not so large either that noise would be added for nothing.
     assert bound <= 1.6 * worst
@@ -43,7 +44,7 @@ def test_no_two_rows_scores_are_further_apart_than_the_diameter_nor_much_less(si
 
 def test_scores_without_coefficients_are_as_far_apart_as_a_row_is_long():
     """At θ = 0 every residual is ±1/2, so that the worst pair is a row with either outcome."""
-    assert float(diameter(np.zeros(6), 6**0.5)) == pytest.approx(6**0.5, rel=1e-12)
+    assert float(diameter(jnp.zeros(6), 6**0.5)) == pytest.approx(6**0.5, rel=1e-12)
 
 
 def test_no_two_rows_informations_are_further_apart_than_their_diameter():

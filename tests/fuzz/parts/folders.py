@@ -92,7 +92,7 @@ def _run(rng: random.Random, folder: Path, output: Path) -> str:
     command = rng.choice(("sample", "sample", "sample", "resume", "report", "own"))
     try:
         if command == "sample":
-            runs.run_config(folder / "study.toml", None, None, rng.random() < 0.2, _OUTPUT)
+            runs.run_config(folder / "study.toml", None, None, False, False, rng.random() < 0.2, _OUTPUT)
         elif command == "resume":
             runs.resume_run(output, False, _OUTPUT)
         elif command == "report":

@@ -25,7 +25,7 @@ def random_intercepts(x, site, num_sites, prior_scale, y=None) -> None:
     spread = numpyro.sample("site_sd", dist.HalfNormal(1))
     with numpyro.plate("sites", num_sites):
         z = numpyro.sample("site_z", dist.Normal(0, 1))
-    effect = numpyro.deterministic("site_effect", spread * z)
+    effect: Any = numpyro.deterministic("site_effect", spread * z)
     law: Any = dist.Bernoulli(logits=x @ coefficients + intercept + effect[site])
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", law, obs=y)
@@ -37,7 +37,7 @@ def eight_schools(sigma, site, num_sites, y=None) -> None:
     tau = numpyro.sample("tau", dist.HalfCauchy(5))
     with numpyro.plate("schools", num_sites):
         z = numpyro.sample("z", dist.Normal(0, 1))
-    theta = numpyro.deterministic("theta", mu + tau * z)
+    theta: Any = numpyro.deterministic("theta", mu + tau * z)
     with numpyro.plate("rows", sigma.shape[0]):
         numpyro.sample("y", dist.Normal(theta[site], sigma), obs=y)
 
