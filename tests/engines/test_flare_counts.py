@@ -200,11 +200,11 @@ def test_a_ledger_of_a_broken_disk_stops_the_next_round(kit, monkeypatch):
     encode(work)
     with work._counts.run(ORDER, work._mark):
         pass
-    work._counts.round(ORDER.identity, 0, state(0))
+    work._counts.round(ORDER.identity, 0, b"a broadcast")
     monkeypatch.setattr("os.write", lambda descriptor, line: 0)
-    work._counts.round(ORDER.identity, 0, state(0))
+    work._counts.round(ORDER.identity, 0, b"a broadcast")
     with pytest.raises(LedgerFault):
-        work._counts.round(ORDER.identity, 1, state(0))
+        work._counts.round(ORDER.identity, 1, b"a broadcast")
 
 
 def test_refusals_are_named_by_the_line_of_the_site_s_own_file():

@@ -126,17 +126,10 @@ MUTANTS = [
            f"{DISCLOSURE}::test_what_breaks_a_rule_is_refused_in_the_same_words_whatever_the_rows"),
     Mutant("rules", "data/rare.py", "groups += [product for", "groups = groups or [product for",
            f"{DISCLOSURE}::test_what_breaks_a_rule_is_refused_in_the_same_words_whatever_the_rows"),
-    Mutant("ledger", "engines/flare/work.py",
-           """        self._counts.round(run, round_index, state)
-        if exchange.release is not None:
-            self._purse.spend(order, round_index, sent, self._mark, exchange.release)
-        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
-""",
-           """        answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
-        self._counts.round(run, round_index, state)
-""",
+    Mutant("ledger", "engines/flare/work.py", "self._counts.round(run, round_index, broadcast)",
+           "program.reply(round_index, sent), self._counts.round(run, round_index, broadcast)",
            f"{COUNTS}::test_runs_and_their_rounds"),
-    Mutant("ledger", "engines/flare/counts.py", "            mark.update(state[name])", "            pass",
+    Mutant("ledger", "engines/flare/counts.py", ".encode() + broadcast", ".encode()",
            f"{COUNTS}::test_runs_and_their_rounds"),
     Mutant("ledger", "engines/flare/ledger.py", "and len(asked) >= maximum:", "and len(asked) > maximum:",
            f"{COUNTS}::test_choices_of_columns_count_once_and_no_more_than_the_rule_are_answered"),

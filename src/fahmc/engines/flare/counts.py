@@ -52,12 +52,10 @@ class Counts:
         most = self._rules.maximum_runs
         return self.ledger.admitting("run", self._run, self._content, most, Refusal.RUNS, **facts)
 
-    def round(self, order: str, round_index: int, state: Mapping[str, bytes]) -> None:
+    def round(self, order: str, round_index: int, broadcast: bytes) -> None:
         """Count a round of the run that the site was made ready for, before it is computed."""
-        mark = hashlib.blake2b(f"{order} {round_index}".encode(), key=self._secret, digest_size=MARK_BYTES)
-        for name in sorted(state):
-            mark.update(f" {name} {len(state[name])} ".encode())
-            mark.update(state[name])
+        told = f"{order} {round_index} ".encode() + broadcast
+        mark = hashlib.blake2b(told, key=self._secret, digest_size=MARK_BYTES)
         self.ledger.count_round(self._run, mark.digest(), self._rules.maximum_rounds)
 
     def question(self, text: str, question: Question) -> AbstractContextManager[None]:

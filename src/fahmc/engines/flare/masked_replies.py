@@ -57,16 +57,14 @@ class MaskedReplies:
         """Return the bytes of one site's."""
         return self._summands.num_bytes(is_wide)
 
-    def hide(
-        self, round_index: int, is_wide: bool, packed: Mapping[str, bytes], state: Message, reply: Message
-    ) -> dict[str, Any]:
-        """Return what a site answers: its share of the sum, or the chains that have none."""
+    def hide(self, round_index: int, is_wide: bool, broadcast: bytes, state: Message, reply: Message) -> dict[str, Any]:
+        """Return what a site answers to a broadcast of this digest: its share of the sum, or chains that have none."""
         assert self._shares is not None, "the server has none"
         label = f"{'wide' if is_wide else 'narrow'} reply in round {round_index}"
         values = self._summands.of(state, reply, self._weight, is_wide)
         narrow = self._summands.narrow(is_wide)
         try:
-            return {"reply": self._shares.hide(label, broadcast_digest(packed), values, narrow)}
+            return {"reply": self._shares.hide(label, broadcast, values, narrow)}
         except Unfit as unfit:
             return {"unfit": self._summands.chains(unfit.where)}
 

@@ -32,7 +32,7 @@ from fahmc.engines.flare.agreement import Agreement, Identity, Party
 from fahmc.engines.flare.arrays import arrays_to_text
 from fahmc.engines.flare.counts import Counts
 from fahmc.engines.flare.ledger import Ledger, noting_refusals
-from fahmc.engines.flare.masked_replies import MaskedReplies, shares_for
+from fahmc.engines.flare.masked_replies import MaskedReplies, broadcast_digest, shares_for
 from fahmc.engines.flare.masked_survey import SumRequest, share, without_moments
 from fahmc.engines.flare.noise import normal_of
 from fahmc.engines.flare.privacy import Purse, without_bounds
@@ -248,13 +248,14 @@ class Work:
             raise Refused(Refusal.BROADCAST)
         with refusing(Refusal.BROADCAST):
             sent = states.unpack(state, "the server")
-        self._counts.round(run, round_index, state)
+        broadcast = broadcast_digest(state)
+        self._counts.round(run, round_index, broadcast)
         if exchange.release is not None:
             self._purse.spend(order, round_index, sent, self._mark, exchange.release)
         answer, reply = {"site": self.name, "round": round_index}, program.reply(round_index, sent)
         if self._masked is None:
             return answer | {"reply": replies.pack(reply)}
-        return answer | self._masked.hide(round_index, is_wide is True, state, sent, reply)
+        return answer | self._masked.hide(round_index, is_wide is True, broadcast, sent, reply)
 
     @noting_refusals
     def answer(self, question: str) -> dict[str, Any]:
