@@ -80,6 +80,10 @@ def test_statistics_over_sites_are_those_of_all_rows(line):
         expected = [seen, *np.quantile(predicted, [0.5, 0.05, 0.95]), ((predicted > seen).sum() + 0.5) / 121]
         np.testing.assert_allclose(check.statistics[name], expected, rtol=1e-10, err_msg=name)
     assert "zeros" not in check.statistics and not check.is_binary
+    both = np.vstack([rows["y"], replicated])
+    squares = (((both - both.mean(axis=0)) / both.std(axis=0)) ** 2).mean(axis=1)
+    np.testing.assert_allclose(check.statistics["residuals"].observed, squares[0], rtol=1e-10)
+    np.testing.assert_allclose(check.statistics["residuals"].predicted, np.median(squares[1:]), rtol=1e-10)
     # Without ties a rank is a count of smaller ones.
     ranks = (replicated < rows["y"]).sum(axis=0)
     counts = np.bincount(ranks * 16 // 121, minlength=16)
@@ -127,13 +131,14 @@ def test_a_model_that_does_not_fit_fails_and_a_right_one_does_not():
     assert {name for name in check.statistics if check.statistics[name].chance(name) < FALSE_ALARM} == {
         "sd",
         "zeros",
+        "residuals",
         "ranks",
         "inside_50",
     }
     assert check.statistics["sd"].p_value < 0.005 and 0.1 < check.statistics["mean"].p_value < 0.9
     assert not check.fits and "The standard deviation of the outcomes is" in str(check) and "does not fit" in str(check)
-    # Each of 5 statistics is wrongly said to fail at most about once in 100: over 3 right models, 4 or more with
-    # a chance of about 1e-5.
+    # Each of 6 statistics is wrongly said to fail at most about once in 100: over 3 right models, 4 or more with
+    # a chance of about 3e-5.
     false_alarms = 0
     for seed in range(3):
         y = np.random.default_rng(seed).poisson(2.0, NUM_ROWS).astype(float)
@@ -166,6 +171,7 @@ def test_few_outcomes_are_not_told():
     assert not any(array.any() for array in silent.values())
     told = answer_here(check, [fit_of(np.repeat([0.0, 1.0], [45, 15]))], 10)
     assert told["sum"] == 15 and told["zeros"] == 45
+    assert not told["residuals"].any(), "a row whose predicted sd is made small would stand out of the sum"
     assert told["bins"].sum() == 60 and told["bins"][told["bins"] > 0].min() >= 10
     # Bins that are put together are so for outcomes that the model makes, too.
     is_start = np.concatenate([[1], told["edges"]]) > 0

@@ -11,6 +11,9 @@ Every T is a function of sums over rows, so that T over all sites follows exactl
     zeros         the share of outcomes that are 0
     ranks         u_i, the rank of y_i among y_rep[i, ·] over their number, falls into each of 16 bins equally often if
                   the model is right: T = Σ_b (c_b − n w_b)² / (n w_b), c_b rows in bin b of width w_b
+    residuals     Σ_i (y_i − m_i)² / s_i² / n, with m_i and s_i mean and sd of y_i and y_rep[i, ·]: what a row varies by
+                  beyond what its own covariates explain. Only where single rows may be told: whoever chose draws with
+                  a small s_i for one row would read its outcome from the sum
     inside_50     the share of rows with 1/4 ≤ u_i < 3/4: too few, and the model is too sure; too many, too unsure
 
 Ranks need no edges that the outcomes' range would tell, and sites have their bins in common without agreeing on any.
@@ -64,8 +67,9 @@ class PosteriorPredictive:
         draws = only_fit(num_draws, "PosteriorPredictive")
         flags = dict.fromkeys(("num_rows", "is_told", "has_moments", "tells_zeros", "is_binary"), ())
         seen = {"sum": (), "squares": (), "zeros": (), "bins": (NUM_BINS,), "edges": (NUM_BINS - 1,)}
+        both = {"residuals": (1 + draws,)}
         made = {"made_sum": (draws,), "made_squares": (draws,), "made_zeros": (draws,), "made_bins": (draws, NUM_BINS)}
-        return flags | seen | made
+        return flags | seen | made | both
 
     def answer(self, fits: Sequence[Fit], minimum: int) -> Answer:
         """Sum up what was seen and what the model makes; a site that may not tell its outcomes says so, and no more."""
@@ -74,12 +78,14 @@ class PosteriorPredictive:
         centre, num_rows = seen.mean(), len(seen)
         sums, squares, zeros = np.zeros((3, fit.num_draws))
         bins, is_binary = np.zeros((1 + fit.num_draws, NUM_BINS)), True
+        residuals = np.zeros(1 + fit.num_draws)
         for places, made in replicated_outcomes(fit, key):
             sums += made.sum(axis=0)
             squares += ((made - centre) ** 2).sum(axis=0)
             zeros += (made == 0).sum(axis=0)
             is_binary &= bool(np.isin(made, (0, 1)).all())
             bins += _count(ranks_among(seen[places], made, key, places))
+            residuals += _squared_residuals(np.column_stack([seen[places], made])).sum(axis=0)
         edges = edges_told(bins[:1], minimum)
         if edges is None or not may_tell(seen, minimum):
             nothing = {name: np.zeros(shape) for name, shape in self.shapes([fit.num_draws]).items()}
@@ -103,6 +109,7 @@ class PosteriorPredictive:
             "made_squares": np.maximum(squares - (sums - num_rows * centre) ** 2 / num_rows, 0.0) * has_moments,
             "made_zeros": zeros * tells_zeros,
             "made_bins": gather(bins[1:], edges),
+            "residuals": residuals * (has_moments and minimum <= 1),
         }
 
     def conclude(self, answers: Mapping[str, Answer]) -> PredictiveCheck:
@@ -164,6 +171,9 @@ class _Sums(NamedTuple):
             sums, squares = stacked(f"{prefix}sum"), stacked(f"{prefix}squares")
             into["mean"] = sums.sum(axis=0) / rows.sum()
             into["sd"] = np.sqrt(pooled_squares(rows, sums, squares) / rows.sum())
+        if (residuals := stacked("residuals")).any(axis=1).all():
+            seen["residuals"], *made_residuals = residuals.sum(axis=0) / rows.sum()
+            made["residuals"] = np.array(made_residuals)
         tells = stacked("tells_zeros") > 0
         if tells.any():
             seen["zeros"] = stacked("zeros").sum() / rows[tells].sum()
@@ -176,6 +186,13 @@ class _Sums(NamedTuple):
     def limits(self) -> list[tuple[float, float]]:
         """Where groups of bins begin and end, as shares of all ranks."""
         return limits_of([place / NUM_BINS for place in range(NUM_BINS + 1)], self.edges)
+
+
+def _squared_residuals(outcomes: Float[np.ndarray, "row member"]) -> Float[np.ndarray, "row member"]:
+    """Return (y − mean)² / variance of each row's outcomes; 0 in rows whose outcomes are all the same."""
+    centred = outcomes - outcomes.mean(axis=1, keepdims=True)
+    variance = (centred**2).mean(axis=1, keepdims=True)
+    return centred**2 / np.where(variance > 0, variance, 1.0)
 
 
 def _count(ranks: np.ndarray) -> Float[np.ndarray, "member bin"]:

@@ -16,6 +16,7 @@ NAMES = {
     "mean": "mean of the outcomes",
     "sd": "standard deviation of the outcomes",
     "zeros": "share of outcomes that are 0",
+    "residuals": "mean square of the residuals, over what is predicted",
     "ranks": "unevenness of the outcomes' ranks among predicted ones",
     "inside_50": "share of outcomes inside their 50 % predictive intervals",
 }

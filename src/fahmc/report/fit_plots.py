@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fahmc.checks.calibration_result import Calibration
     from fahmc.checks.predictive_result import PredictiveCheck, SiteFit
 
-_LABELS = {"mean": "mean", "sd": "sd", "zeros": "zeros", "ranks": "ranks", "inside_50": "inside 50 %"}
+_LABELS = {"mean": "mean", "sd": "sd", "zeros": "zeros", "residuals": "residuals", "ranks": "ranks",
+           "inside_50": "inside 50 %"}  # fmt: skip
 # More colours than that are hard to tell apart, and more names too many for a legend.
 MOST_NAMED = 5
 
