@@ -118,7 +118,7 @@ def test_sites_find_rules_that_propose_the_columns(kits):
 
 def test_the_rules_that_are_proposed_are_the_defaults_from_three_sites():
     told = tomllib.loads(proposed_rules("north", 3, ["age"]))
-    unnamed = {"models", "samplers", "own_models", "own_samplers", "own_checks", "private_seed"}
+    unnamed = {"models", "samplers", "own_models", "own_samplers", "own_checks", "private_seed", "privacy"}
     assert set(told) | unnamed == set(Rules.model_fields)
     assert Rules.model_validate(told) == Rules(file="north.csv", columns=["age"])
     fewer = tomllib.loads(proposed_rules("north", 2, ["age"]))
