@@ -454,8 +454,8 @@ def test_model_recipes_of_any_kind_get_a_sentence():
 
 
 ORDER = {
-    "model": {"name": "logistic_regression"}, "sampler": PLAIN, "phase": "sampling", "stream": "", "seed": 1,
-    "num_chains": 2, "dtype": "float64", "template": {"dict": [["a", "a"]]}, "leaf_shapes": {"a": [3]},
+    "model": {"name": "logistic_regression"}, "sampler": PLAIN, "leader": PLAIN, "phase": "sampling", "stream": "",
+    "seed": 1, "num_chains": 2, "dtype": "float64", "template": {"dict": [["a", "a"]]}, "leaf_shapes": {"a": [3]},
     "weights": {"north": 1.0}, "num_rows": 9,
 }  # fmt: skip
 

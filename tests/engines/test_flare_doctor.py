@@ -58,7 +58,7 @@ def test_a_site_that_is_well(kits, table):
 def test_a_ledger_that_lost_a_line(kits, table):
     (kits["north"].path / "ledger.jsonl").write_text("")
     said = found(kits["north"], "problem", data=table)["ledger"]
-    assert "has lost lines at its end" in said and said.endswith("fahmc federation ledger KIT --begin-anew")
+    assert "has lost lines at its end" in said and said.endswith("`fahmc federation ledger KIT --begin-anew`.")
 
 
 def test_a_server_that_is_not_started(kits):

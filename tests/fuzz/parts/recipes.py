@@ -40,6 +40,7 @@ MODELS: list[Any] = [
 ORDER: Any = {
     "model": MODELS[0],
     "sampler": SAMPLERS[0],
+    "leader": SAMPLERS[0],
     "phase": "sampling",
     "stream": "",
     "seed": 3,

@@ -36,7 +36,7 @@ class LedgerFault(Refused, FederationError):
         self.args = (
             f"The site's ledger {path} {what}. It says what was answered to others and what is left of each allowance, "
             "so nothing is answered without it. Make room if the disk is full; restore it from a copy if it was lost "
-            "or damaged; or, if you accept that counting begins anew, run: fahmc federation ledger KIT --begin-anew",
+            "or damaged; or, if you accept that counting begins anew, run `fahmc federation ledger KIT --begin-anew`.",
         )
 
 
