@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -34,7 +35,7 @@ from own_samplers import ServerLangevin
 
 SITES: tuple[str, ...] = ("north", "south", "east")
 KNOWN = Authority().identities(SITES)
-PLAIN = dict.fromkeys(SITES, Shares(len(SITES), ()))
+PLAIN: dict[str, Shares] = {name: Shares(len(SITES), ()) for name in SITES}
 SHAPE = (2, 20)
 
 
@@ -126,7 +127,7 @@ def test_masks_of_one_message_are_unrelated_to_each_other():
             assert is_uniform(gap.tobytes(), 6)
 
 
-BIG = dict.fromkeys(SITES, np.zeros((2, 5000)))
+BIG: dict[str, np.ndarray] = {name: np.zeros((2, 5000)) for name in SITES}
 
 
 def flipped(content: bytes, place: int) -> bytes:
@@ -220,7 +221,7 @@ def gradient_here(work: Work, order: Order, position: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_the_formula_for_a_site_s_gradient_finds_nothing_in_a_masked_reply(at_work, is_masked):
     """θ' = θ + η p − η²/2 ∇f(θ), solved for ∇f(θ) as in docs/security.md: with one leapfrog step a round."""
-    (work, order), like = at_work, np.zeros(4)
+    (work, order), like = at_work, jnp.zeros(4)
     south, found, true = work["south"], [], []
     chains = jax.vmap(lambda keys: jax.vmap(lambda t: draw_momentum(keys, t, like, CLIENT, 1.0))(np.arange(60)))
     momenta = np.asarray(chains(order.chain_keys()))

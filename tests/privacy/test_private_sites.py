@@ -13,7 +13,7 @@ from scipy import stats
 
 import fahmc
 from assertions import FALSE_ALARM
-from fahmc.adaptive.private_answer import PrivateAnswer
+from fahmc.adaptive.private_answer import Noise, PrivateAnswer
 from fahmc.data.columns import Columns
 from fahmc.dynamics.sampler import Phase
 from fahmc.engines.flare import site
@@ -80,7 +80,7 @@ def surveyed(work, **columns):
     return survey(call, list(work), asdict(Columns(**COLUMNS | columns)), None, 1.0)
 
 
-def question(mu=0.3, noise="own", mu_left=0.0):
+def question(mu=0.3, noise: Noise = "own", mu_left=0.0):
     return PrivateAnswer(
         bounds=((-1.0, 1.0), (0.0, 1.0), (0.0, 1.0)),
         has_intercept=True,

@@ -186,8 +186,8 @@ def _time(engine: Flare, attribute: str, num_rounds: int) -> dict[str, list[floa
 def _round_times(size: str, seconds: dict[str, list[float]]) -> RoundTimes:
     # The first calls of a size find cold caches and connections.
     bare, plain, masked = (np.array(seconds[kind][len(seconds[kind]) // 10 :]) for kind in ("bare", "plain", "masked"))
-    medians = (float(np.median(times)) for times in (bare, plain, masked))
-    return RoundTimes(size, len(bare), *medians, Ratio.of(plain, bare), Ratio.of(masked, plain))
+    bare_s, plain_s, masked_s = (float(np.median(times)) for times in (bare, plain, masked))
+    return RoundTimes(size, len(bare), bare_s, plain_s, masked_s, Ratio.of(plain, bare), Ratio.of(masked, plain))
 
 
 def _watch_memory(
