@@ -147,7 +147,8 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(kit, damage, words):
     path = kit / LEDGER_FILE
     damaged = damage(path.read_text())
     path.write_text(damaged)
-    with pytest.raises(LedgerFault, match=rf"^The site's ledger .*ledger\.jsonl {words}\. It .*--begin-anew$") as fault:
+    expected = rf"^The site's ledger .*ledger\.jsonl {words}\. It .*--begin-anew`\.$"
+    with pytest.raises(LedgerFault, match=expected) as fault:
         Ledger(kit)
     assert path.read_text() == damaged
     assert fault.value.refusal == Refusal.LEDGER, "whoever asks hears no more than that"
