@@ -78,7 +78,9 @@ def mutated(rng: random.Random, value: Any, pool: list[Any] = PLAIN) -> Any:
     elif isinstance(holder, dict):
         holder[rng.choice(["", "name", "object", "step_size", "x" * 5000, "\x00"])] = rng.choice(pool)
     else:
-        holder += [rng.choice(pool)] * rng.choice([1, 1000])
+        one, times = rng.choice(pool), rng.choice([1, 1000])
+        # A thousand times the same list would grow in a thousand places with the next mutation.
+        holder += [copy.deepcopy(one) if isinstance(one, list | dict) else one for _ in range(times)]
     return value
 
 

@@ -32,7 +32,7 @@ from annotated_types import Len
 from jaxtyping import Array
 
 from fahmc.density.model import Model
-from fahmc.errors import SettingsError
+from fahmc.errors import SettingsError, shown
 from fahmc.hints import MAX_WIDTH, Positive
 from fahmc.models.family import family
 from fahmc.models.generalized_linear import SettingsWithoutIntercept, SharedSettings, generalized_linear
@@ -111,7 +111,7 @@ def piecewise_exponential(
     """
     ends = [float(cut) for cut in cuts]
     if any(later <= earlier for earlier, later in pairwise(ends)):
-        raise SettingsError(f"cuts are {ends}; they must increase from one to the next. Sort them, each once.")
+        raise SettingsError(f"cuts are {shown(ends)}; they must increase from one to the next. Sort them, each once.")
     starts = [0.0, *ends]
 
     def pieces(time: Array) -> Array:
