@@ -186,6 +186,7 @@ def test_a_sampler_brings_its_own_phases_and_no_others():
     for leader, part in (("FAHMC", "_scatter"), ("FAHMC", "SplitHMC"), ("Auto", "FAHMC"), ("_scatter", "_scatter")):
         assert refused(only, **name(leader, part)) == "SAMPLER"
         assert refused(only, **name(leader, part) | {"leader": {"name": [leader]}}) == "SAMPLER"
+        assert refused(RULES, **name(leader, part) | {"sampler": {"name": [part]}}) == "SAMPLER"
     # Code of one's own that is listed may do what any sampler here may.
     own = RULES.model_copy(update={"samplers": ["FAHMC"], "own_samplers": ["a:B"]})
     mine = {"object": "a:B"}

@@ -150,7 +150,7 @@ class Rules(pydantic.BaseModel):
             return
         led = ready_made_samplers()
         names = self.samplers if is_own else [str(leader)]
-        parts = {part for name in names for part in (name, *led[name].PARTS)}
+        parts = [part for name in names for part in (name, *led[name].PARTS)]  # a name may be anything, also a list
         if (sampler := order.sampler.get("name")) not in parts:
             raise Refused(Refusal.SAMPLER, *([sampler] if isinstance(sampler, str) else []))
 
