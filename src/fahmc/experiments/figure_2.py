@@ -63,7 +63,7 @@ class Budget:
 
 _PAPER_DIMS = (2, *range(50, 1001, 50))
 BUDGETS: dict[Scale, Budget] = {
-    "smoke": Budget((2, 5, 10, 15, 20), (2, 4), 500, 4000),
+    "smoke": Budget((2, 25, 50, 75, 100), (2, 10), 1000, 10_000),
     "laptop": Budget((*_PAPER_DIMS, 2000, 5000, 10_000), (2, 25, 50, 100, 200), 500, 100_000),
     "paper": Budget((*_PAPER_DIMS, 2000, 5000, 10_000), _PAPER_DIMS, 2000, 400_000),
 }
